@@ -250,7 +250,7 @@ def _data_doc(name: str) -> str | None:
 
 _MODULES = [
     f"streamcodec.engine.{name}"
-    for name in ("compression.inflate", "datatypes", "events", "limits", "memory.placement", "decoder")
+    for name in ("compression.inflate", "datatypes", "events", "limits", "memory.placement", "receiving")
 ]
 _MODULES += ["streamcodec.formats.v2.fields", "streamcodec.formats.v2.model", "streamcodec.http.heads.messages"]
 _MODULES += ["streamcodec.service.models.model", "streamcodec.testing.mutations", "streamcodec.testing.assertions"]

@@ -22,8 +22,8 @@ import anyio
 from anyio.lowlevel import RunVar
 
 from streamcodec.embedding.request import FrameworkRequest, Step
-from streamcodec.engine.decoder import Buffer
 from streamcodec.engine.events import NEED_DATA, NEED_TURN
+from streamcodec.engine.receiving import Buffer
 from streamcodec.formats.v2.model import Event
 from streamcodec.http.bodies.fed import FedBody
 from streamcodec.runtime.memory.waiting import wait_for_memory

@@ -68,15 +68,10 @@ from streamcodec.engine.events import (
     WindowReceived,
 )
 from streamcodec.engine.machine import Machine
-
-Buffer = bytes | bytearray | memoryview
-"""The types that `feed` accepts."""
+from streamcodec.engine.receiving import LONG_TARGET_BYTES, Buffer
 
 _KEPT_BYTES: Final = 1 << 10
 """Bytes of the untaken rest of a chunk that are kept, to see that the next chunk begins with them."""
-
-LONG_TARGET_BYTES: Final = 64 << 10
-"""A target with more room than this is seldom filled by one read, so the next targets are not needed yet."""
 
 
 class DecoderState(Enum):

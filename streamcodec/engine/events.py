@@ -7,46 +7,30 @@ instead. A tensor that is discarded has no event. `NEED_DATA` means that no even
 
 from __future__ import annotations
 
-from enum import Enum
-from typing import Any, Final, Generic, Literal, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
 from streamcodec.engine.elements.elements import Elements
 from streamcodec.engine.errors import LocalProtocolError
+from streamcodec.engine.receiving import NEED_DATA, NEED_TURN, EndOfMessage, NeedData, NeedTurn
 from streamcodec.engine.record import record
 from streamcodec.engine.spec import Header, TensorSpec
 
+__all__ = [
+    "NEED_DATA",
+    "NEED_TURN",
+    "EndOfMessage",
+    "Event",
+    "HeaderReceived",
+    "HeaderT",
+    "NeedData",
+    "NeedTurn",
+    "TensorReceived",
+    "WindowReceived",
+]
+
 HeaderT = TypeVar("HeaderT", bound=Header)
-
-
-class _NeedData(Enum):
-    NEED_DATA = "NEED_DATA"
-
-    def __repr__(self) -> str:
-        return self.name
-
-
-NEED_DATA: Final = _NeedData.NEED_DATA
-"""Returned by `next_event` when the next event needs bytes that have not come yet."""
-
-NeedData = Literal[_NeedData.NEED_DATA]
-"""The type of `NEED_DATA`."""
-
-
-class _NeedTurn(Enum):
-    NEED_TURN = "NEED_TURN"
-
-    def __repr__(self) -> str:
-        return self.name
-
-
-NEED_TURN: Final = _NeedTurn.NEED_TURN
-"""Returned by `next_event` of a *paced* source: work is left that needs no more bytes. Let others have their turn, call
-`work()`, which does a bounded piece of it, and ask again."""
-
-NeedTurn = Literal[_NeedTurn.NEED_TURN]
-"""The type of `NEED_TURN`."""
 
 
 @record()
@@ -102,14 +86,6 @@ class WindowReceived:
     def is_last(self) -> bool:
         """Whether the tensor ends with this window."""
         return not self.spec.shape or self.row + len(self.array) == self.spec.shape[0]
-
-
-@record(eq=True)
-class EndOfMessage:
-    """The message is complete; any further byte is not part of it."""
-
-    nbytes: int
-    """Length of the body in bytes: header and tensors, and the envelope around them if the format has one."""
 
 
 Event = HeaderReceived[Any] | TensorReceived | WindowReceived | EndOfMessage

@@ -12,10 +12,9 @@ What is beyond it is refused with the error of the limit that could have refused
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
 from typing import Final
-
-import numpy as np
 
 from streamcodec.engine.arguments import whole
 from streamcodec.engine.errors import LimitExceededError, LocalProtocolError, kind_of
@@ -114,8 +113,8 @@ class Limits:
                 raise LocalProtocolError(msg)
 
 
-ADDRESSABLE_BYTES: Final = int(np.iinfo(np.intp).max)
-"""Bytes that Python and numpy can address in one piece: `sys.maxsize`. Tests of machines with 32 bits lower it."""
+ADDRESSABLE_BYTES: Final = sys.maxsize
+"""Bytes that Python and numpy can address in one piece. Tests of machines with 32 bits lower it."""
 
 _CEILINGS = {
     "max_header_bytes": (1 << 62, "memory is counted in 63 bits"),

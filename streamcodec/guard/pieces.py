@@ -17,10 +17,10 @@ from typing import Final
 import numpy as np
 
 from streamcodec.engine.datatypes import DATATYPES
-from streamcodec.engine.decoder import Buffer
 from streamcodec.engine.errors import ErrorCode, MessageError, RemoteProtocolError
 from streamcodec.engine.events import NEED_DATA, EndOfMessage, NeedData, WindowReceived
 from streamcodec.engine.memory.placement import uninitialised_bytes
+from streamcodec.engine.receiving import Buffer
 from streamcodec.engine.spec import TensorSpec
 
 PIECE_BYTES: Final = 1 << 20

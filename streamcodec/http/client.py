@@ -22,11 +22,11 @@ from streamcodec.engine.errors import (
     MessageError,
     RemoteProtocolError,
 )
-from streamcodec.engine.events import NEED_DATA, NEED_TURN, EndOfMessage, Event, NeedData, NeedTurn
 from streamcodec.engine.limits import DEFAULT_LIMITS, Limits
+from streamcodec.engine.receiving import NEED_DATA, NEED_TURN, EndOfMessage, NeedData, NeedTurn
 from streamcodec.http.bodies.body import Receiver
 from streamcodec.http.connection import Incoming, State
-from streamcodec.http.heads.messages import Fields, ResponseHead
+from streamcodec.http.heads.messages import Event, Fields, ResponseHead
 from streamcodec.http.heads.parsed import check_head, framing_length, invalid_http, parse_head
 from streamcodec.http.heads.plain import (
     CHUNKED,

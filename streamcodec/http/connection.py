@@ -39,14 +39,21 @@ from http import HTTPStatus
 from typing import Final
 
 from streamcodec.engine.compression.inflate import Inflater
-from streamcodec.engine.decoder import LONG_TARGET_BYTES, Buffer
 from streamcodec.engine.errors import ErrorCode, LimitExceededError, LocalProtocolError, RemoteProtocolError
-from streamcodec.engine.events import NEED_DATA, NEED_TURN, EndOfMessage, Event, NeedData, NeedTurn
 from streamcodec.engine.limits import Limits
+from streamcodec.engine.receiving import (
+    LONG_TARGET_BYTES,
+    NEED_DATA,
+    NEED_TURN,
+    Buffer,
+    EndOfMessage,
+    NeedData,
+    NeedTurn,
+)
 from streamcodec.http.bodies.body import Body, Receiver
 from streamcodec.http.bodies.chunks import Chunks
 from streamcodec.http.bodies.known import KnownBody
-from streamcodec.http.heads.messages import RequestHead, ResponseHead
+from streamcodec.http.heads.messages import Event, RequestHead, ResponseHead
 from streamcodec.http.heads.parsed import invalid_http
 from streamcodec.http.scratch import LONG_SCRATCH_BYTES, NOTHING, SCRATCH_BYTES, borrow, give_back
 

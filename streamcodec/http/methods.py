@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from streamcodec.engine.decoder import Buffer
+from streamcodec.engine.receiving import Buffer
 from streamcodec.http.connection import Incoming
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from typing import Final
 
-from streamcodec.engine.memory.placement import uninitialised_bytes
+from streamcodec.engine.memory.blocks import new_block
 
 SCRATCH_BYTES: Final = 72 << 10
 """Size of one read while the bytes may belong to several things. A tensor of 64 KiB, which is a usual size, has room
@@ -38,7 +38,7 @@ def borrow(nbytes: int) -> memoryview:
     try:
         return _idle[nbytes].pop()
     except IndexError:
-        return uninitialised_bytes(nbytes)
+        return new_block(nbytes)
 
 
 def give_back(block: memoryview) -> None:

@@ -33,19 +33,18 @@ from typing import Final
 import h11
 
 from streamcodec.engine.errors import LocalProtocolError, MessageError
-from streamcodec.engine.events import NEED_DATA, Event, NeedData, NeedTurn
 from streamcodec.engine.limits import DEFAULT_LIMITS, Limits
-from streamcodec.engine.memory.rows import Rows
+from streamcodec.engine.receiving import NEED_DATA, NeedData, NeedTurn
 from streamcodec.http.bodies.body import Receiver
 from streamcodec.http.bodies.collector import Collector
 from streamcodec.http.connection import Incoming, State
-from streamcodec.http.heads.messages import ConnectionClosed, Fields, RequestHead
+from streamcodec.http.heads.messages import ConnectionClosed, Event, Fields, RequestHead
 from streamcodec.http.heads.parsed import check_head, parse_request, request_head
 from streamcodec.http.heads.plain import read_plain_head
 from streamcodec.http.heads.statuses import Field, ends_with_head, fields_for, has_content
 from streamcodec.http.methods import Receives
 from streamcodec.http.responses import CONTINUE, Response
-from streamcodec.http.writing import Framing, PartT, encoded_fields, length_of
+from streamcodec.http.writing import Framing, PartT, encoded_fields, is_made_while_sent, length_of
 
 _HEAD_METHOD: Final = b"HEAD "
 _RESUMPTION: Final = b"HTTP/1.1 104 Upload Resumption Supported\r\n%b\r\n"
@@ -242,7 +241,7 @@ class ServerConnection(Receives):
             raise LocalProtocolError(msg)
         framing = response.framing()
         sent = [response.head, *framing.whole(body, length)]
-        if Rows in map(type, body):
+        if is_made_while_sent(body):
             self._framing, self._is_last = framing, response.is_last
             self._cycle = _ANSWERING
         else:

@@ -15,16 +15,25 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from itertools import chain
-from typing import Final, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from streamcodec.engine.errors import LocalProtocolError, shown
-from streamcodec.engine.memory.rows import Rows
-from streamcodec.engine.message import Part
 from streamcodec.http.heads.statuses import Field
 
-PartT = TypeVar("PartT", bound=Part)
 _K = TypeVar("_K")
 _V = TypeVar("_V")
+
+
+class Counted(Protocol):
+    """A part of a body whose length is known: a byte view, or `Rows`, which are made while they are sent."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the part."""
+        ...
+
+
+PartT = TypeVar("PartT", bound=bytes | Counted)
 
 CHUNKED: Final = b"Transfer-Encoding: chunked\r\n"
 
@@ -158,9 +167,18 @@ class Framing:
         return sent
 
 
-def length_of(parts: Iterable[Part]) -> int:
+def length_of(parts: Iterable[bytes | Counted]) -> int:
     """Return the bytes of the parts of a body, including parts that do not exist yet."""
-    return sum([part.nbytes if isinstance(part, Rows | memoryview) else len(part) for part in parts])
+    return sum([len(part) if isinstance(part, bytes) else part.nbytes for part in parts])
+
+
+def is_made_while_sent(parts: Iterable[object]) -> bool:
+    """Tell whether a body has parts that do not exist yet."""
+    return not _EXISTING.issuperset(map(type, parts))
+
+
+_EXISTING: Final = frozenset((bytes, memoryview))
+"""The types of parts that are there."""
 
 
 def encoded_fields(fields: Iterable[Field]) -> bytes:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from streamcodec.engine.decoder import Buffer, Decoder
+from streamcodec.engine.decoder import Decoder
 from streamcodec.engine.errors import ErrorCode, RemoteProtocolError
 from streamcodec.engine.events import NeedData, NeedTurn
 from streamcodec.engine.limits import Limits
+from streamcodec.engine.receiving import Buffer
 from streamcodec.formats.v2.model import Event
 from streamcodec.http.bodies.body import Receiver
 from streamcodec.http.bodies.collector import Collector

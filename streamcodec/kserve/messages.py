@@ -26,12 +26,12 @@ from kserve.protocol.infer_type import RequestedOutput, to_http_parameters
 from kserve.utils.utils import generate_uuid
 
 from streamcodec.engine.datatypes import DATATYPES
-from streamcodec.engine.decoder import Buffer
 from streamcodec.engine.elements.elements import Elements
 from streamcodec.engine.errors import ErrorCode, LocalProtocolError, RemoteProtocolError
 from streamcodec.engine.events import NEED_DATA, EndOfMessage, HeaderReceived, TensorReceived
 from streamcodec.engine.limits import DEFAULT_LIMITS, Limits
 from streamcodec.engine.message import datatype_of_values
+from streamcodec.engine.receiving import Buffer
 from streamcodec.engine.spec import TensorSpec
 from streamcodec.formats.v2.decoder import response_decoder
 from streamcodec.formats.v2.encoder import EncodedMessage, Tensor, encode_request, encode_response

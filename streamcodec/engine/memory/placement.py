@@ -25,6 +25,7 @@ import numpy as np
 
 from streamcodec.engine.errors import LocalProtocolError, OutOfMemoryError, kind_of
 from streamcodec.engine.limits import check_addressable
+from streamcodec.engine.memory.blocks import make_blocks_by
 from streamcodec.engine.record import constructor, record
 from streamcodec.engine.spec import TensorSpec
 
@@ -238,6 +239,9 @@ def uninitialised_bytes(nbytes: int) -> memoryview:
         MemoryError: there is none.
     """
     return np.empty(nbytes, np.uint8).data
+
+
+make_blocks_by(uninitialised_bytes)
 
 
 def zeros(nbytes: int) -> memoryview:

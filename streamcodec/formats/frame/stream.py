@@ -30,7 +30,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, Generic
 
-from streamcodec.engine.decoder import Buffer, Decoder
+from streamcodec.engine.decoder import Decoder
 from streamcodec.engine.errors import ErrorCode, LocalProtocolError, MessageError, RemoteProtocolError
 from streamcodec.engine.events import (
     NEED_DATA,
@@ -42,6 +42,7 @@ from streamcodec.engine.events import (
     TensorReceived,
     WindowReceived,
 )
+from streamcodec.engine.receiving import Buffer
 from streamcodec.engine.record import record
 from streamcodec.formats.frame.head import (
     CANDIDATE,

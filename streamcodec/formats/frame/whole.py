@@ -19,12 +19,13 @@ from zlib import crc32
 
 import numpy as np
 
-from streamcodec.engine.decoder import Buffer, Decoder
+from streamcodec.engine.decoder import Decoder
 from streamcodec.engine.errors import ErrorCode, LocalProtocolError, RemoteProtocolError
 from streamcodec.engine.events import EndOfMessage, TensorReceived
 from streamcodec.engine.limits import DEFAULT_LIMITS, Limits
 from streamcodec.engine.memory.placement import NewArray, Placement
 from streamcodec.engine.memory.windows import Discard
+from streamcodec.engine.receiving import Buffer
 from streamcodec.engine.record import record
 from streamcodec.engine.spec import TensorSpec
 from streamcodec.formats.frame.head import CHECKSUM_BYTES, HEAD_BYTES, Checksum, read_head

@@ -14,10 +14,11 @@ from collections.abc import Callable
 from copy import copy
 from typing import Final
 
-from streamcodec.engine.decoder import Buffer, Decoder
+from streamcodec.engine.decoder import Decoder
 from streamcodec.engine.errors import MessageError, OutOfMemoryError
 from streamcodec.engine.events import HeaderReceived, NeedData, NeedTurn
 from streamcodec.engine.limits import Limits
+from streamcodec.engine.receiving import Buffer
 from streamcodec.formats.v2.decoder import request_decoder
 from streamcodec.formats.v2.fields import header_length_of
 from streamcodec.formats.v2.model import Event, RequestHeader

@@ -21,11 +21,11 @@ from copy import copy
 from typing import Final, Protocol
 
 from streamcodec.engine.compression.inflate import SHORT_INPUT_BYTES, Inflater
-from streamcodec.engine.decoder import Buffer
 from streamcodec.engine.errors import ErrorCode, MessageError, OutOfMemoryError, RemoteProtocolError
-from streamcodec.engine.events import NEED_DATA, NEED_TURN, EndOfMessage, Event, NeedData, NeedTurn
+from streamcodec.engine.receiving import NEED_DATA, NEED_TURN, Buffer, EndOfMessage, NeedData, NeedTurn
 from streamcodec.http.bodies.chunks import Chunks
 from streamcodec.http.bodies.known import truncated
+from streamcodec.http.heads.messages import Event
 
 _LONG_CHUNK_BYTES: Final = 64 << 10
 """A chunk is read by itself if at least this much of it is still to come. Less is read together with the bytes that

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from streamcodec.engine.decoder import Buffer
 from streamcodec.engine.errors import LimitExceededError, LocalProtocolError
-from streamcodec.engine.events import NEED_DATA, EndOfMessage, NeedData
+from streamcodec.engine.receiving import NEED_DATA, Buffer, EndOfMessage, NeedData
 
 _BLOCK_BYTES = 4 << 10
 

@@ -14,12 +14,11 @@ from collections.abc import Iterable
 from typing import Final
 
 from streamcodec.engine.compression.inflate import Inflater
-from streamcodec.engine.decoder import Buffer
 from streamcodec.engine.errors import ErrorCode, LocalProtocolError, RemoteProtocolError
-from streamcodec.engine.events import NEED_DATA, NEED_TURN, Event, NeedData, NeedTurn
 from streamcodec.engine.limits import DEFAULT_LIMITS, Limits
+from streamcodec.engine.receiving import NEED_DATA, NEED_TURN, Buffer, NeedData, NeedTurn
 from streamcodec.http.bodies.body import Body, Receiver
-from streamcodec.http.heads.messages import Fields, RequestHead, ResponseHead
+from streamcodec.http.heads.messages import Event, Fields, RequestHead, ResponseHead
 from streamcodec.http.heads.parsed import check_fields, check_hosts, invalid_http, request_head
 
 _SCRATCH_BYTES: Final = 64 << 10

@@ -11,7 +11,7 @@ from copy import copy
 from typing import Final
 
 from streamcodec.engine.errors import ErrorCode, LocalProtocolError, RemoteProtocolError
-from streamcodec.engine.events import NEED_DATA, EndOfMessage, NeedData
+from streamcodec.engine.receiving import NEED_DATA, EndOfMessage, NeedData
 
 _MAX_TARGETS: Final = 64
 """Pieces of memory for one read: as many as a decoder gives."""

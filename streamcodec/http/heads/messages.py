@@ -7,11 +7,19 @@ bytes. This room derives from them what a body needs: its length and its compres
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from streamcodec.engine.compression.inflate import parse_content_encoding
-from streamcodec.engine.events import Event
 from streamcodec.engine.record import record
+
+if TYPE_CHECKING:
+    from streamcodec.engine import events
+
+    Event = events.Event
+else:
+    Event = object
+    """What the receiver of a body reports is passed on. At run time it is any object: decoders, whose events have
+    arrays, would import numpy."""
 
 _NOT_PARSED: Final = ""
 """Placeholder for a content coding that has not been parsed yet."""

@@ -25,9 +25,9 @@ from bisect import bisect_right
 from contextlib import suppress
 from typing import Final
 
-from streamcodec.engine.decoder import Buffer
 from streamcodec.engine.memory.placement import ALIGNMENT, Place, Placement, into_bytes
 from streamcodec.engine.memory.reserving import reserve_bytes
+from streamcodec.engine.receiving import Buffer
 from streamcodec.engine.spec import TensorSpec
 from streamcodec.formats.v2.fields import header_form_of
 from streamcodec.http.heads.messages import Fields, RequestHead

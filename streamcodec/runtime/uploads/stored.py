@@ -14,8 +14,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from streamcodec.engine.decoder import Buffer
 from streamcodec.engine.events import NEED_DATA, NEED_TURN, NeedData, NeedTurn
+from streamcodec.engine.receiving import Buffer
 from streamcodec.formats.v2.model import Event
 from streamcodec.http.heads.messages import RequestHead
 from streamcodec.runtime.uploads.file import UploadFile

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 from typing import Protocol, TypeVar
 
-from streamcodec.engine.decoder import Buffer, Decoder
+from streamcodec.engine.decoder import Decoder
 from streamcodec.engine.events import NEED_DATA, EndOfMessage, NeedData, NeedTurn
+from streamcodec.engine.receiving import Buffer
 from streamcodec.formats.v2.model import Event, RequestHeader
 from streamcodec.http.heads.messages import RequestHead
 from streamcodec.service.memory.budget import Reservation
