@@ -30,7 +30,7 @@ _START = """<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height
 
 def room_of(parts: tuple[str, ...]) -> str:
     """Return the room of a module, given by the parts of its name behind `streamcodec`."""
-    if not parts or parts[0] == "codec":
+    if not parts or parts[0] in {"basics", "codec"}:
         return FACE
     return "/".join(parts[:2]) if parts[0] == "formats" else parts[0]
 

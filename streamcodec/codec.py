@@ -1,31 +1,30 @@
 """The public codec: every name that `streamcodec` has, in one place. `streamcodec` loads it when it is first asked."""
 
-from streamcodec.engine.compression.inflate import ENCODINGS, Inflater, parse_content_encoding
-from streamcodec.engine.datatypes import DATATYPES, Datatype, datatype_of
-from streamcodec.engine.decoder import Decoder
-from streamcodec.engine.elements.elements import Elements
-from streamcodec.engine.errors import (
+from streamcodec.basics import (
+    DEFAULT_LIMITS,
+    ENCODINGS,
+    NEED_DATA,
+    NEED_TURN,
+    EndOfMessage,
     ErrorCode,
+    Inflater,
     LimitExceededError,
+    Limits,
     LocalProtocolError,
     MessageError,
+    NeedData,
+    NeedTurn,
     NotRepresentableError,
     OutOfMemoryError,
     ProtocolError,
     RemoteProtocolError,
+    parse_content_encoding,
 )
-from streamcodec.engine.events import (
-    NEED_DATA,
-    NEED_TURN,
-    EndOfMessage,
-    HeaderReceived,
-    NeedData,
-    NeedTurn,
-    TensorReceived,
-    WindowReceived,
-)
+from streamcodec.engine.datatypes import DATATYPES, Datatype, datatype_of
+from streamcodec.engine.decoder import Decoder
+from streamcodec.engine.elements.elements import Elements
+from streamcodec.engine.events import HeaderReceived, TensorReceived, WindowReceived
 from streamcodec.engine.format import format_decoder
-from streamcodec.engine.limits import DEFAULT_LIMITS, Limits
 from streamcodec.engine.memory.memory_map import MemoryMap
 from streamcodec.engine.memory.placement import Into, NewArray, Place, Placement, Slab, new_array
 from streamcodec.engine.memory.pool import Pool

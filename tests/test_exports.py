@@ -101,6 +101,7 @@ def test_nothing_else_is_public() -> None:
 def test_names_are_loaded_when_they_are_asked_for() -> None:
     code = """
 import sys, streamcodec
+assert streamcodec.Limits().max_rank and streamcodec.NEED_DATA
 assert "numpy" not in sys.modules and "streamcodec.codec" not in sys.modules
 assert set(streamcodec.__all__) < set(dir(streamcodec))
 assert streamcodec.engine.limits.Limits is streamcodec.Limits
