@@ -139,6 +139,18 @@ def checked_limits(limits: object) -> Limits:
     raise LocalProtocolError(msg)
 
 
+def header_too_long(length: int, limits: Limits, *, offset: int = 0) -> LimitExceededError:
+    """Return the error for a header of more than `max_header_bytes`."""
+    msg = f"the header has {length} bytes or more, {limits.max_header_bytes} are allowed"
+    return LimitExceededError(msg, limit="max_header_bytes", offset=offset)
+
+
+def message_too_long(length: int, limits: Limits, *, offset: int = 0) -> LimitExceededError:
+    """Return the error for a message of more than `max_message_bytes`."""
+    msg = f"the message has {length} bytes or more, {limits.max_message_bytes} are allowed"
+    return LimitExceededError(msg, limit="max_message_bytes", offset=offset)
+
+
 def check_rank(rank: int, limits: Limits, path: str) -> None:
     """Refuse more dimensions than `max_rank`.
 

@@ -21,7 +21,7 @@ from typing import Final, TypeVar
 
 from streamcodec.engine.arguments import checked_length
 from streamcodec.engine.errors import ErrorCode, LimitExceededError, LocalProtocolError, RemoteProtocolError
-from streamcodec.engine.limits import Limits
+from streamcodec.engine.limits import Limits, header_too_long, message_too_long
 from streamcodec.engine.memory.placement import scratch_bytes
 
 _T = TypeVar("_T")
@@ -351,8 +351,7 @@ class Reader:
             msg = f"the declared header length {length} exceeds the body's {self.length} bytes"
             raise RemoteProtocolError(msg, code=ErrorCode.HEADER_EXCEEDS_BODY, offset=0)
         if length > self.limits.max_header_bytes:
-            msg = f"the header has {length} bytes or more, {self.limits.max_header_bytes} are allowed"
-            raise LimitExceededError(msg, limit="max_header_bytes", offset=0)
+            raise header_too_long(length, self.limits)
         if length > self.limits.max_message_bytes:
             self.check_message_length(length)
 
@@ -362,10 +361,8 @@ class Reader:
         Raises:
             LimitExceededError: over `max_message_bytes`.
         """
-        allowed = self.limits.max_message_bytes
-        if length > allowed:
-            msg = f"the message has {length} bytes or more, {allowed} are allowed"
-            raise LimitExceededError(msg, limit="max_message_bytes", offset=0)
+        if length > self.limits.max_message_bytes:
+            raise message_too_long(length, self.limits)
 
     def truncated(self, missing: int) -> RemoteProtocolError:
         """Return the error for an input that ends `missing` bytes too early."""

@@ -28,21 +28,10 @@ States::
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, Generic
+from typing import Final, Generic, Protocol, TypeVar
 
-from streamcodec.engine.decoder import Decoder
 from streamcodec.engine.errors import ErrorCode, LocalProtocolError, MessageError, RemoteProtocolError
-from streamcodec.engine.events import (
-    NEED_DATA,
-    NEED_TURN,
-    EndOfMessage,
-    HeaderReceived,
-    NeedData,
-    NeedTurn,
-    TensorReceived,
-    WindowReceived,
-)
-from streamcodec.engine.receiving import Buffer
+from streamcodec.engine.receiving import NEED_DATA, NEED_TURN, Buffer, EndOfMessage, NeedData, NeedTurn
 from streamcodec.engine.record import record
 from streamcodec.formats.frame.head import (
     CANDIDATE,
@@ -53,7 +42,9 @@ from streamcodec.formats.frame.head import (
     is_checked,
     read_head,
 )
-from streamcodec.formats.v2.model import MessageT
+
+EventT = TypeVar("EventT")
+EventT_co = TypeVar("EventT_co", covariant=True)
 
 _SKIPPED_AT_ONCE: Final = 64 << 10
 
@@ -91,10 +82,44 @@ class EndOfStream:
     """Bytes of the whole stream."""
 
 
-FrameEvent = HeaderReceived[MessageT] | TensorReceived | WindowReceived | EndOfMessage | Skipped | EndOfStream
+class FrameDecoder(Protocol[EventT_co]):
+    """What reads one frame: a `Decoder`, or a `ForwardedFrame`. Its last event is an `EndOfMessage`."""
+
+    @property
+    def needs_data(self) -> bool:
+        """Whether there is a buffer to fill."""
+        ...
+
+    def get_buffer(self, sizehint: int = -1) -> memoryview:
+        """Return the memory that the next bytes belong to; see `Decoder.get_buffer`."""
+        ...
+
+    def get_buffers(self, sizehint: int = -1) -> list[memoryview]:
+        """Return that memory, and the memory that is known to follow it; see `Decoder.get_buffers`."""
+        ...
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Report that bytes were written there; see `Decoder.buffer_updated`."""
+        ...
+
+    def feed(self, chunk: Buffer) -> int:
+        """Copy bytes to where they belong; see `Decoder.feed`."""
+        ...
+
+    def work(self) -> None:
+        """Do one piece of the work for which `next_event` has asked a turn; see `Decoder.work`."""
+        ...
+
+    def receive_eof(self) -> None:
+        """Report that no more bytes will come; see `Decoder.receive_eof`."""
+        ...
+
+    def next_event(self) -> EventT_co | NeedData | NeedTurn:
+        """Return the next event; see `Decoder.next_event`."""
+        ...
 
 
-class FrameReader(Generic[MessageT]):
+class FrameReader(Generic[EventT]):
     """Reads a stream of frames, with the same push and pull interfaces as `Decoder`.
 
     Its events are the events of the frames, one after the other, `Skipped` after an error, and `EndOfStream`. Do not
@@ -120,11 +145,11 @@ class FrameReader(Generic[MessageT]):
         EndOfMessage
     """
 
-    def __init__(self, make_decoder: Callable[[], Decoder[MessageT]], *, paced: bool = False) -> None:
+    def __init__(self, make_decoder: Callable[[], FrameDecoder[EventT]], *, paced: bool = False) -> None:
         """Begin before the first byte.
 
         Args:
-            make_decoder: makes the decoder for one frame, as `request_frame_decoder` does.
+            make_decoder: makes the decoder for one frame, as `request_frame_decoder` and `ForwardedFrame` do.
             paced: whether `next_event` returns `NEED_TURN` while many bytes are skipped. Within a frame, its decoder
                 decides this.
         """
@@ -133,7 +158,7 @@ class FrameReader(Generic[MessageT]):
         self._make_decoder = make_decoder
         self._window = bytearray(HEAD_BYTES)
         self._filled = 0
-        self._decoder: Decoder[MessageT] | None = None
+        self._decoder: FrameDecoder[EventT] | None = None
         self._left = 0  # bytes of the current frame that have not come
         self._length = 0  # all of its bytes
         self._offset = 0  # bytes of the stream before the frame, or before what is being skipped
@@ -154,7 +179,7 @@ class FrameReader(Generic[MessageT]):
         """Whether many bytes have been searched, so that others should have their turn."""
         return self._turn_bytes is not None and self._searched >= self._turn_bytes
 
-    def next_event(self) -> FrameEvent[MessageT] | NeedData | NeedTurn:
+    def next_event(self) -> EventT | Skipped | EndOfStream | NeedData | NeedTurn:
         """Return the next event, `NEED_DATA` if it needs more bytes, or `NEED_TURN` if it needs `work`.
 
         Raises:
