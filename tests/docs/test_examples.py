@@ -381,7 +381,7 @@ def test_a_request_that_breaks_goes_on() -> None:
 
 
 def test_all_examples_are_tested() -> None:
-    """Those of servers and files in `test_embedding_examples`; others with what they are for."""
+    """Those of servers and files in `test_embedding_examples`, those of devices in `test_device_examples`."""
     assert {path.name for path in _EXAMPLES.glob("*.py")} == {
         "aiohttp_handler.py",
         "asyncio_server.py",
@@ -390,6 +390,7 @@ def test_all_examples_are_tested() -> None:
         "fastapi_endpoint.py",
         "flask_endpoint.py",
         "forwarding_proxy.py",
+        "frames_forward.py",
         "frames_mqtt.py",
         "frames_pipe.py",
         "frames_pty.py",
