@@ -386,6 +386,7 @@ def test_all_examples_are_tested() -> None:
         "aiohttp_handler.py",
         "asyncio_server.py",
         "batch_read.py",
+        "camera_detector.py",
         "embeddings.py",
         "fastapi_endpoint.py",
         "flask_endpoint.py",
