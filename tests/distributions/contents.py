@@ -21,6 +21,7 @@ _METADATA: Final = ("METADATA", "RECORD", "WHEEL", "entry_points.txt", "licenses
 
 _WHEEL: Final = (
     r"streamcodec/(\w+/)*\w+\.py",
+    r"streamcodec/cli/pyinstaller/hook-[\w.]+\.py",
     r"streamcodec/py\.typed",
     rf"streamcodec-[\d.]+\.dist-info/({'|'.join(map(re.escape, _METADATA))})",
 )
@@ -33,6 +34,7 @@ _SOURCE: Final = (
     r"\.ci/run",
     r"\.(clusterfuzzlite|github)/([\w-]+/)*[\w-]+(\.(sh|ya?ml|md))?",
     r"streamcodec/(\w+/)*\w+\.py",
+    r"streamcodec/cli/pyinstaller/hook-[\w.]+\.py",
     r"streamcodec/py\.typed",
     r"docs/(\w+/)*[\w@-]+\.(cfg|css|json|md|png|py|service|yml)",
     r"fuzz/(\w+/)*[\w.-]+\.(dict|md|py|sh)",
@@ -43,7 +45,12 @@ _SOURCE: Final = (
 """Kinds of files of the source distribution."""
 
 _NEEDED: Final = {
-    "wheel": ("streamcodec/__init__.py", "streamcodec/py.typed", *(f"*.dist-info/{name}" for name in _METADATA)),
+    "wheel": (
+        "streamcodec/__init__.py",
+        "streamcodec/py.typed",
+        "streamcodec/cli/pyinstaller/hook-streamcodec.cli.commands.py",
+        *(f"*.dist-info/{name}" for name in _METADATA),
+    ),
     "source": (
         *("LICENSE", "PKG-INFO", "README.md", "pyproject.toml", "CITATION.cff", "CHANGELOG.md", ".ci/run"),
         *("streamcodec/py.typed", "docs/conf.py", "tests/conftest.py", "fuzz/run.py"),

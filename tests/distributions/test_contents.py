@@ -15,6 +15,7 @@ from tests.distributions.quick_start import run
 _INFO = "streamcodec-0.1.0.dist-info"
 _WHEEL = [
     *("streamcodec/__init__.py", "streamcodec/engine/json/text.py", "streamcodec/py.typed"),
+    "streamcodec/cli/pyinstaller/hook-streamcodec.cli.commands.py",
     *(f"{_INFO}/{name}" for name in ("METADATA", "WHEEL", "RECORD", "entry_points.txt", "licenses/LICENSE")),
 ]
 _SOURCE = [
