@@ -72,7 +72,7 @@ nitpick_ignore_regex = [
     (r"py:.*", r"(BrokenResourceError|ClosedResourceError|Encoded|StartResponse)"),
     (
         r"py:.*",
-        r".*\.(Encoded|StartResponse)|streamcodec\.asgi\.scope\.StarletteRequest|.*\.FieldValues",
+        r".*\.(Encoded|StartResponse)|streamcodec\.asgi\.app\.StarletteRequest|.*\.FieldValues",
     ),
     (r"py:.*", r"(ndarray|dtype|ArrayLike|Connection|OSError|TimeoutError|TracebackType)"),
     (r"py:.*", r"(Mapping|Sequence|Iterable|Iterator|Callable|Protocol|Generic|Enum|StrEnum|Any|Self)"),

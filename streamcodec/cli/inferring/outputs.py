@@ -27,7 +27,7 @@ from streamcodec.engine.memory.memory_map import npy_header
 from streamcodec.engine.memory.placement import Placement, Slab, new_array, scratch_bytes
 from streamcodec.engine.memory.reserving import reserve_bytes
 from streamcodec.engine.spec import TensorSpec
-from streamcodec.formats import npy
+from streamcodec.formats.npy.writing import encode
 
 _WRITTEN_BYTES: Final = 1 << 20
 """Smaller outputs are received into memory, which costs less than a file; larger ones are written in such pieces."""
@@ -89,7 +89,7 @@ class OutputFiles:
         else:  # it came as JSON or as BYTES, or it is small
             unfinished = self._new_path()
             with unfinished.open("wb") as file:
-                file.writelines(npy.encode(savable(tensor, self._options.max_padded_bytes)).buffers)
+                file.writelines(encode(savable(tensor, self._options.max_padded_bytes)).buffers)
         keep(unfinished, path, replaces=self._options.force)
         return path
 

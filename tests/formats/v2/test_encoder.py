@@ -349,8 +349,9 @@ def test_text_without_a_utf8_form(text: str) -> None:
 
 @pytest.mark.parametrize("value", [b"7", object()], ids=type)
 def test_members_without_a_form_in_json(value: Any) -> None:  # noqa: ANN401 - anything
+    with pytest.raises(LocalProtocolError, match="an id is a str, as '7', not"):
+        encode_request([], request_id=value)
     acts: list[Callable[[], EncodedMessage]] = [
-        lambda: encode_request([], request_id=value),
         lambda: encode_response([], model_name=value),
         lambda: encode_response([], model_name="m", model_version=value),
     ]
