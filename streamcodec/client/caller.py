@@ -134,6 +134,7 @@ class Caller:
             MessageError: the answer breaks a rule.
         """
         failures = 0
+        exchange.is_idempotent = retries.is_idempotent
         while True:
             await self.enter(times)
             try:
@@ -180,7 +181,7 @@ class Caller:
                         try:
                             first = await duplex.event()
                         except (ConnectionError, MessageError) as error:
-                            if connection.may_have_died(exchange):
+                            if connection.may_have_died(exchange, error):
                                 continue
                             raise connection.failure(exchange, error, duplex.lost) from None
                     async with aclosing(self._events(connection, exchange, duplex, times, first)) as events:
@@ -250,7 +251,7 @@ class Caller:
                         if event is not None:
                             exchange.keep(event)
             except (ConnectionError, MessageError) as error:
-                if connection.may_have_died(exchange):
+                if connection.may_have_died(exchange, error):
                     exchange.forget()
                     return False
                 raise connection.failure(exchange, error, duplex.lost) from None

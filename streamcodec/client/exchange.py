@@ -187,6 +187,7 @@ class ClientExchange:
         has_ended: whether the whole response has been received.
         status: of the response; None before it.
         on_answer: called with the status when the response begins.
+        is_idempotent: whether the caller says that the server may run the request twice.
     """
 
     def __init__(
@@ -238,6 +239,7 @@ class ClientExchange:
         self._lane: Lane | None = None
         self._lane_call: LaneCall | None = None
         self.on_answer: Callable[[int], object] = _ignore
+        self.is_idempotent = False
         self.forget()
 
     def forget(self) -> None:
@@ -275,9 +277,9 @@ class ClientExchange:
         return not any(isinstance(part, Rows) and isinstance(part.windows, Iterator | AsyncIterator) for part in parts)
 
     @property
-    def is_read_only(self) -> bool:
-        """Whether it changes nothing on the server (RFC 9110, section 9.2.1)."""
-        return self._method in _READ_ONLY
+    def may_run_twice(self) -> bool:
+        """Whether that does no harm: it changes nothing (RFC 9110, section 9.2.1), or the caller says so."""
+        return self.is_idempotent or self._method in _READ_ONLY
 
     @property
     def has_begun(self) -> bool:

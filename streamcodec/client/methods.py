@@ -117,9 +117,9 @@ class Methods(Management):
             LocalProtocolError: an input cannot be sent in this protocol, windows differ from the declaration, an output
                 does not fit its memory, or `ssl_context` has offered a protocol that the client does not speak.
             TimeoutError: no progress for `timeout` seconds, or no end within `total_timeout`.
-            OSError: the connection could not be made, or broke; `ssl.SSLError` is one. If a kept connection breaks
-                before any byte of the answer has arrived, the request is sent again once on a new connection, and the
-                server may receive it twice. This is not done for `Rows` whose windows can be made only once.
+            OSError: the connection could not be made, or broke; `ssl.SSLError` is one. If the server has closed a kept
+                connection before the request came, it is sent again once on a new connection; if it is `idempotent`,
+                also if the server may have received it. `Rows` whose windows can be made only once are not sent again.
         """
         rule = self._retries(retries, hedge, is_idempotent=idempotent)
         times = self._common.times(timeout, total_timeout)

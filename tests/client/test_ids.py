@@ -32,7 +32,7 @@ def _ids(requests: list[bytes]) -> list[str]:
 def test_a_request_that_is_sent_again_is_the_same(kind: Kind, request_id: str | None) -> None:
     with scripted([GOOD, b""], [GOOD]) as server, kind.client(server.url) as client:
         for _ in range(2):
-            client.infer("m", INPUTS, request_id=request_id)
+            client.infer("m", INPUTS, request_id=request_id, idempotent=True)
     first, lost, again = server.requests
     assert first == lost == again
     assert len(_ids([lost])) == 1
@@ -40,12 +40,15 @@ def test_a_request_that_is_sent_again_is_the_same(kind: Kind, request_id: str | 
 
 
 @KINDS
-def test_a_stream_that_begins_again_has_its_id(kind: Kind) -> None:
-    with scripted([GOOD, b""], [GOOD]) as server, kind.client(server.url) as client:
+def test_a_stream_that_begins_again_has_its_id(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server's close and the second request cross."""
+    monkeypatch.setattr("streamcodec.client.connections.connection.has_input", lambda _: False)
+    with scripted([GOOD], [GOOD]) as server, kind.client(server.url) as client:
         for _ in range(2):
             with client.stream("m", INPUTS, request_id="7") as events:
                 assert [*events]
-    assert _ids(server.requests) == ["7"] * 3
+            assert server.has_closed()
+    assert _ids(server.requests) == ["7"] * 2
 
 
 @KINDS

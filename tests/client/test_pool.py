@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import sys
 import threading
 import time
 from collections import Counter
@@ -234,7 +235,7 @@ def test_what_is_sent_again_counts_again_and_what_is_cut_as_far_as_it_went(kind:
     with scripted([GOOD, _hang_up], [GOOD[:-1]]) as server, kind.client(server.url) as client:
         client.infer("m", INPUTS)
         with pytest.raises(RemoteProtocolError, match="ended"):
-            client.infer("m", INPUTS)
+            client.infer("m", INPUTS, idempotent=True)
         assert _moved(client) == (3 * len(server.requests[0]), 2 * len(GOOD) - 1)
 
 
@@ -259,10 +260,39 @@ def _hang_up(sock: socket.socket) -> None:
 @pytest.mark.parametrize("how", [_reset, _hang_up])
 def test_a_kept_connection_that_dies_before_the_answer_is_replaced_once(kind: Kind, how: Step) -> None:
     with scripted([GOOD, how], [GOOD, how], [GOOD]) as server, kind.client(server.url) as client:
-        for _ in range(2):
-            assert np.array_equal(client.infer("m", INPUTS)["y"], VALUES)
-        with client.stream("m", INPUTS) as events:
-            assert len(list(events)) == 3
+        for _ in range(3):
+            assert np.array_equal(client.infer("m", INPUTS, idempotent=True)["y"], VALUES)
+    assert server.accepted == 3
+
+
+@KINDS
+@pytest.mark.parametrize("how", [_reset, _hang_up])
+def test_what_the_server_may_have_run_is_not_sent_again(kind: Kind, how: Step) -> None:
+    with scripted([GOOD, how], [GOOD, how], [GOOD]) as server, kind.client(server.url) as client:
+        client.infer("m", INPUTS)
+        with pytest.raises(Exception, match=r"without an answer|reset"):
+            client.infer("m", INPUTS)
+        client.infer("m", INPUTS)
+        with pytest.raises(Exception, match=r"without an answer|reset"), client.stream("m", INPUTS) as events:
+            next(iter(events))
+        client.infer("m", INPUTS)
+    assert server.accepted == 3
+
+
+@KINDS
+@pytest.mark.skipif(sys.platform != "linux", reason="the system does not tell what has been acknowledged")
+def test_what_the_server_had_closed_before_is_sent_again(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The close and the request cross; here the client does not look before it sends."""
+    monkeypatch.setattr("streamcodec.client.connections.connection.has_input", lambda _: False)
+    with scripted([GOOD], [GOOD], [GOOD]) as server, kind.client(server.url) as client:
+        for count in range(3):
+            if count < 2:
+                result = client.infer("m", INPUTS)
+                assert np.array_equal(result["y"], VALUES)
+            else:
+                with client.stream("m", INPUTS) as events:
+                    assert len([*events]) == 3
+            assert server.has_closed()
     assert server.accepted == 3
 
 
@@ -271,8 +301,8 @@ def test_values_as_json_and_windows_of_a_list_are_sent_again(kind: Kind) -> None
     rows = Rows("FP32", (2, 2), [np.zeros((1, 2), np.float32)] * 2)
     with scripted([GOOD, _hang_up], [GOOD, _hang_up], [GOOD]) as server, kind.client(server.url) as client:
         client.infer("m", INPUTS)
-        client.infer("m", {"x": np.arange(100_000)}, is_binary=False)
-        client.infer("m", {"x": rows})
+        client.infer("m", {"x": np.arange(100_000)}, is_binary=False, idempotent=True)
+        client.infer("m", {"x": rows}, idempotent=True)
     first, second = (request.partition(b"\r\n\r\n")[2] for request in server.requests[1:])
     assert b"99998,99999]" in first
     assert second.endswith(bytes(16))
@@ -283,7 +313,7 @@ def test_the_new_connection_is_not_replaced_again(kind: Kind) -> None:
     with scripted([GOOD, _hang_up], [_reset], [GOOD]) as server, kind.client(server.url) as client:
         client.infer("m", INPUTS)
         with pytest.raises(Exception, match=r"without an answer|reset"):
-            client.infer("m", INPUTS)
+            client.infer("m", INPUTS, idempotent=True)
         client.infer("m", INPUTS)
 
 

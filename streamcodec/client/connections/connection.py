@@ -1,8 +1,9 @@
 """Connection: one connection of a client to its server, within an exchange and between two.
 
 A kept connection may have died. The client notices this only with the next request, because the server's close and the
-request may cross on the way. Then not a byte of an answer has arrived, and the request may be sent again on a new
-connection (RFC 9112, section 9.3.1), if it is repeatable.
+request may cross on the way. Then not a byte of an answer has arrived, and the request is sent again on a new
+connection (RFC 9112, section 9.3.1), if that does no harm: if it may run twice, or if the server had closed before the
+request came. The system tells: the end of a connection acknowledges all bytes that have come before it.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from streamcodec.engine.errors import ErrorCode, MessageError, RemoteProtocolErr
 from streamcodec.engine.limits import Limits
 from streamcodec.engine.message import Part
 from streamcodec.http.client import ClientConnection
+from streamcodec.transports.sockets.acknowledged import unacknowledged_bytes
 from streamcodec.transports.sockets.unix import AF_UNIX
 from streamcodec.transports.sync import has_input
 from streamcodec.transports.tls.sockets import Socket, TlsSocket
@@ -79,9 +81,27 @@ class Connection:
         """Whether the next exchange can begin, as far as is visible. Ask only between two exchanges."""
         return self.http.is_reusable and not has_input(self.socket)
 
-    def may_have_died(self, exchange: ClientExchange) -> bool:
-        """Tell whether an exchange that has failed here can be repeated on another connection."""
-        return self.is_kept and exchange.is_repeatable and exchange.is_silent
+    def may_have_died(self, exchange: ClientExchange, error: Exception) -> bool:
+        """Tell whether an exchange that has failed here can be repeated on another connection.
+
+        Args:
+            exchange: begun here.
+            error: the error while receiving.
+        """
+        if not (self.is_kept and exchange.is_repeatable and exchange.is_silent):
+            return False
+        return exchange.may_run_twice or self._was_closed_before(error)
+
+    def _was_closed_before(self, error: Exception) -> bool:
+        """Whether the server had closed before the first byte of a request came to it, as far as the system tells.
+
+        A reset acknowledges nothing, so after one nobody knows. Nor with TLS, whose bytes are others.
+        """
+        sent = 0 if self.sending is None else self.sending.sent
+        if not sent:
+            return True
+        is_end = isinstance(error, MessageError) and not isinstance(self.socket, TlsSocket)
+        return is_end and unacknowledged_bytes(self.socket) == sent
 
     def failure(self, exchange: ClientExchange, error: Exception, lost: ConnectionError | None) -> Exception:
         """Return what to raise for an error that has ended an exchange early.

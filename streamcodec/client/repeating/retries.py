@@ -12,8 +12,9 @@ answer
 anything after the first byte of an answer              not                        not
 ======================================================  =========================  ==============
 
-This comes on top of what every call does: if a connection that was kept from an earlier call has died, the request is
-sent once on a new one. A request whose windows can be made only once is not made again after it has begun.
+This comes on top of what every call does: if a connection that was kept from an earlier call has died before the
+request came to the server, it is sent once on a new one. So is a request that may run twice. A request whose windows
+can be made only once is not made again after it has begun.
 
 Nothing is copied: each attempt sends the same buffers. The pauses between attempts double, and each is shortened by
 chance, so that clients that have failed together do not come back together.
@@ -99,8 +100,7 @@ class Retries:
             return False
         if not exchange.has_begun:
             return isinstance(error, OSError)
-        is_idempotent = self.is_idempotent or exchange.is_read_only
-        return is_idempotent and exchange.is_silent and isinstance(error, OSError | RemoteProtocolError)
+        return exchange.may_run_twice and exchange.is_silent and isinstance(error, OSError | RemoteProtocolError)
 
 
 def _retry_after(error: Exception) -> int | None:

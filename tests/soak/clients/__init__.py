@@ -3,7 +3,6 @@
 `python -m tests.soak.clients --seconds 120`. What a client promises, and what is counted:
 
 - nothing is lost: each call ends, with the right result or with an error that its page names;
-- nothing is doubled: the server counts executions by id. One is permitted twice, as documented: on a kept connection
-  that dies before any byte of the answer, a request is sent again once;
+- nothing is doubled: the server counts executions by id;
 - nothing is left: sockets, threads, tasks, places of the pool, memory.
 """
