@@ -203,6 +203,18 @@ def test_no_byte_is_copied_or_received_twice() -> None:
     assert bytes(target[:10]) == BODY[5000:5010], "it is in the array"
 
 
+def test_a_client_that_leaves_before_the_answer_leaves_nothing_in_memory() -> None:
+    """An upload in a file is kept for its client then; see the tests of `Files`."""
+    site = Site()
+    visit = Visit(site)
+    visit.begin()
+    assert visit.bring(BODY) is CALL
+    visit.exchange.end()
+    assert offset(site) is None
+    assert len(site.uploads) == 0
+    assert visit.exchange.reservation.nbytes == 0
+
+
 def test_an_upload_may_come_in_many_pieces() -> None:
     site = Site()
     visit = Visit(site)
