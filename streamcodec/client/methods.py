@@ -6,7 +6,6 @@ for is waited for by its `Waits`, in the calling thread.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from os import PathLike
@@ -33,7 +32,6 @@ from streamcodec.formats.v2.model import Event, RequestedOutput
 
 _NEXT_IS_JSON: Final = f"{NO_BINARY}; the next request of this client is JSON"
 T = TypeVar("T")
-logger: Final = logging.getLogger(__name__)
 
 
 class Methods(Management):
@@ -368,7 +366,11 @@ class Methods(Management):
                 return False
             calls.reads_binary = reads_binary(metadata)
             if not calls.reads_binary:
-                logger.warning("%s: %s; requests of this client are JSON", self._common.address.authority, NO_BINARY)
+                import logging  # noqa: PLC0415 - 0.7 MiB, for clients that have no other use for it
+
+                logging.getLogger(__name__).warning(
+                    "%s: %s; requests of this client are JSON", self._common.address.authority, NO_BINARY
+                )
         return not calls.reads_binary
 
     def _retries(self, most: int | None, hedge: float | None = None, *, is_idempotent: bool = False) -> Retries:

@@ -25,7 +25,7 @@ from streamcodec import (
     TensorSpec,
     request_decoder,
 )
-from streamcodec.engine.memory.placement import zeros
+from streamcodec.engine.memory.placement import into_bytes, zeros
 from tests.formats.v2.messages import AnyDecoder, Message, binary, jsonic, request
 
 Values = np.ndarray[Any, Any]
@@ -376,3 +376,12 @@ def test_what_is_no_slab_is_refused_ahead_of_its_turn_too() -> None:
     assert tensor_of(decoder).tolist() == [ord("a")]
     with pytest.raises(LocalProtocolError, match="yields Slab objects"):
         decoder.next_event()
+
+
+def test_a_place_in_bytes_of_ones_own() -> None:
+    memory = bytearray(64)
+    spec = TensorSpec(name="x", datatype=DATATYPES["FP32"], shape=(2, 3), nbytes=24, offset=8)
+    into = into_bytes(spec, memoryview(memory)[8:32])
+    assert (into.array.shape, into.array.dtype) == ((2, 3), np.dtype("<f4"))
+    into.array[:] = 1
+    assert memory == bytes(8) + np.ones(6, "<f4").tobytes() + bytes(32)

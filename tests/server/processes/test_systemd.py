@@ -54,7 +54,6 @@ set -e
 mount -t tmpfs tmpfs /run
 mkdir -p /run/streamcodec /run/systemd/system
 mount --bind "$1" /run/streamcodec
-mount -t tmpfs tmpfs /tmp
 cp /run/streamcodec/units/* /run/systemd/system/
 export container=lxc
 exec "$2" --system --unit=nothing.target --log-target=console --show-status=no
@@ -116,8 +115,8 @@ class Systemd:
 
 
 def _unit(*options: str) -> str:
-    """Return the guide's unit, with paths of here, and as this user: nobody else may read them."""
-    text = re.sub(r"^(DynamicUser|ProtectHome)=.*\n", "", _UNIT.read_text(), flags=re.MULTILINE)
+    """Return the guide's unit, with paths of here, which may be at home or in /tmp, and as this user."""
+    text = re.sub(r"^(DynamicUser|ProtectHome|PrivateTmp)=.*\n", "", _UNIT.read_text(), flags=re.MULTILINE)
     program = "/opt/models/.venv/bin/streamcodec"
     assert program in text
     text = text.replace(program, f"{sys.executable} -m streamcodec").replace("/opt/models", "/run/streamcodec")
