@@ -154,7 +154,7 @@ def _encode(request: InferRequest, are_binary: Iterable[bool]) -> EncodedMessage
     outputs = None
     if request.request_outputs is not None:
         outputs = [
-            OutputEntry(name=output.name, parameters=to_http_parameters(output.parameters or {}))
+            OutputEntry(name=output.name, binary_data=None, parameters=to_http_parameters(output.parameters or {}))
             for output in request.request_outputs
         ]
     with _as_kserve_says():
