@@ -107,7 +107,7 @@ def test_a_worker_that_stands_still_holds_up_no_page(tmp_path: Path) -> None:
     with running_workers(tmp_path, "--metrics", "--worker-timeout", "0") as running, Wire(running.address) as kept:
         stopped = pid_of(kept)
         _ask(running, 10)
-        until(lambda: _inferences(running) == 11)
+        until(partial(_agree, running, 11))  # the other one knows what this one has counted
         os.kill(stopped, signal.SIGSTOP)
         assert _inferences(running) == 11
         assert _value(running, "streamcodec_ready", f'{{worker="{stopped}"}}') == 1
