@@ -147,7 +147,7 @@ def _managed(folder: Path, workers: int, *, has_socket: bool = False) -> Iterato
         try:
             until(lambda: children.read_text() != "")
             pid = int(children.read_text())
-            until(lambda: Path(f"/proc/{pid}/root/run/systemd/private").exists())
+            until(lambda: Path("/proc", str(pid), "root", "run/systemd/private").exists())
             yield Systemd(folder, port, pid)
         finally:
             with suppress(ProcessLookupError):
