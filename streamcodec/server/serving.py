@@ -210,8 +210,8 @@ class Server:
         if driver.session.speaks_tls:
             self._listening.complaints.add(_NOT_TLS)
         driver.session.observed(error, is_whole=False)
+        driver.close()  # work that goes on takes over the memory that the session gives back
         driver.session.let_go()
-        driver.close()
         self._admission.forget(driver.session)
         memory = driver.session.share(None)
         if self._lanes is not None and memory is not None:

@@ -85,6 +85,8 @@ class ModelCaller:
         self._time = _Time(timeout, Work(reservation))
         self._member: QueuedMember | None = None
         self._model: Model | None = None
+        self._begun: Work | None = None
+        self._since = 0.0
         self._loop: Any = None
 
     async def call(self, inference: Inference, pull: AsyncPull, watch: Watch | None) -> Reply:
@@ -103,16 +105,20 @@ class ModelCaller:
             ConnectionResetError: the client has left, and the model was cancelled.
         """
         client: ClientWatch | None = None
-        work = Work(self._reservation)
+        begun, self._begun = self._begun, None
+        work = begun or Work(self._reservation)
         time = _Time(self._timeout, work)
         pull = partial(time.uncounted, pull)
         reply: Reply | None = None
         try:
-            with time.limit() as scope:
+            with time.limit(None if begun is None and self._member is None else self._since) as scope:
                 if inference.resolved.is_awaited:
                     work.has_begun = inference.resolved.is_async
                     client = None if inference.is_windowed or watch is None else watch(scope)
                     reply = await self._await(inference, pull, client, work)
+                elif begun is not None:
+                    await self._workers.join(begun)
+                    reply = cast("Reply", begun.take())
                 else:
                     reply = await self._in_worker(inference, time, pull)
                 self._time = time  # its rows have the same time limit
@@ -133,6 +139,9 @@ class ModelCaller:
         if self._member is not None:
             self._member.leave()
             self._member = self._model = None
+        if self._begun is not None:
+            self._workers.give_up(self._begun)
+            self._begun = None
         self._workers.leave(self)
 
     def sendable(self, parts: list[Part]) -> list[Part]:
@@ -194,7 +203,7 @@ class ModelCaller:
         return await self._in_thread(partial(inference.reply, outputs, header))
 
     def begin(self, inference: Inference, done: Callable[[], None]) -> bool:
-        """Put a complete request into a batch, while no task waits for it.
+        """Have a complete request wait for its batch, or for its model in a thread, while no task waits for it.
 
         Args:
             inference: the request.
@@ -203,21 +212,34 @@ class ModelCaller:
         Returns:
             Whether the request waits. If `call` is called meanwhile, it goes on with it; if not, `call` begins.
         """
-        if inference.resolved.model.batch is None or type(inference) is not Inference or self._timeout < _LEAST_TIMEOUT:
-            return False
-        if (begun := self._waiting(inference.resolved.model)) is not None:
-            return not begun.is_done
-        watch = inference.watch
+        watch, resolved = inference.watch, inference.resolved
         if watch is not None and not (isinstance(watch, Observation) and not watch.tells_calls):
             return False  # there is no task in which an observer could be told of the beginning and the end
+        if type(inference) is not Inference or self._timeout < _LEAST_TIMEOUT:
+            return False
+        if resolved.model.batch is None:
+            return self._begin_in_thread(inference, done)
+        if (begun := self._waiting(resolved.model)) is not None:
+            return not begun.is_done
         request = inference.request()
         member = QueuedMember(request, self._reservation, done, inference.seat)
         member.is_watched = watch is not None
-        if not self._begin(inference.resolved, member):
+        if not self._begin(resolved, member):
             return False
         if watch is not None:
             watch.call_begun(request)
         return True
+
+    def _begin_in_thread(self, inference: Inference, done: Callable[[], None]) -> bool:
+        if inference.resolved.is_awaited or inference.is_windowed or inference.is_wide:
+            return False
+        if self._begun is None:
+            self._begun, self._since = Work(self._reservation), current_time()
+            try:
+                self._workers.start(self._begun, partial(_run, inference), done)
+            except NoThreadError as error:
+                self._begun.fail(error)  # `call` raises it
+        return not self._begun.has_ended
 
     def begin_whole(self, resolved: ResolvedHead, plan: Plan, body: memoryview, done: Callable[[], None]) -> bool:
         """Put a request into a batch that has come whole and has not begun, if nobody observes it; see `begin`.
@@ -243,7 +265,7 @@ class ModelCaller:
             queue_of(resolved.model, self._here()).put(member, resolved.checked, self._workers)
         except QueueFullError:
             return False
-        self._member, self._model = member, resolved.model
+        self._member, self._model, self._since = member, resolved.model, current_time()
         return True
 
     def _waiting(self, model: Model) -> QueuedMember | None:
@@ -254,6 +276,11 @@ class ModelCaller:
 
     def finish(self, inference: Inference) -> Reply | None:
         """Make the reply of a request that has begun to wait; None if `call` has to make it, which can take longer."""
+        if (begun := self._begun) is not None:
+            if not begun.has_result:
+                return None
+            self._begun = None
+            return cast("Reply", begun.take())
         member = self._member
 
         def make(outcome: Outputs, header: RequestHeader) -> Reply:
@@ -389,9 +416,9 @@ class _Time:
         self._timeout = timeout
         self.work = work
 
-    def limit(self) -> anyio.CancelScope:
-        """Return a scope that begins now and is left early when the time is over."""
-        self._scope = anyio.CancelScope(deadline=current_time() + self._timeout)
+    def limit(self, since: float | None = None) -> anyio.CancelScope:
+        """Return a scope that begins now, or has begun before, and is left early when the time is over."""
+        self._scope = anyio.CancelScope(deadline=(current_time() if since is None else since) + self._timeout)
         return self._scope
 
     async def uncounted(self, pull: AsyncPull) -> HttpEvent:
@@ -411,7 +438,7 @@ class _Time:
             scope.deadline = anyio.current_time() + left
 
 
-def _run(inference: Inference, pull: Callable[[], HttpEvent]) -> Reply:
+def _run(inference: Inference, pull: Callable[[], HttpEvent] | None = None) -> Reply:
     """Call a model within a thread."""
     try:
         return run(inference, pull)

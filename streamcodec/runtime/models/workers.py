@@ -95,14 +95,9 @@ class Workers:
             NoThreadError: no thread can be started; the function has not been called.
             Exception: any exception of the function.
         """
-        if self._abandoned:  # of an event loop that has ended, perhaps
-            self._forget_ended()
-        work.prepare(function, self._mailbox_here())
+        self.start(work, function)
         del function  # the traceback of a cancellation refers to this frame
         try:
-            with self._lock:
-                self._waiting[work] = None
-            self._fill_places()
             await work.event.wait()
             while (pull := work.pull) is not None:
                 work.renew_event()
@@ -114,25 +109,40 @@ class Workers:
             raise
         return cast("_T", work.take())
 
-    def start(self, work: Work, function: Callable[[], object], done: Callable[[], object]) -> None:
-        """Run a function in a thread, when one is free, while no task waits for it.
+    def start(self, work: Work, function: Callable[[], object], done: Callable[[], object] | None = None) -> None:
+        """Run a function in a thread, when one is free.
 
         Args:
             work: gives the result by `take`.
-            function: to be called.
-            done: called on this event loop when the function has ended, unless the work was given up.
+            function: to be called; it does not `wait` if there is `done`.
+            done: called on this event loop when the function has ended, unless the work was given up; None if a task
+                waits for it from now on.
 
         Raises:
             NoThreadError: no thread can be started; the function has not been called.
         """
-        if self._abandoned:
+        if self._abandoned:  # of an event loop that has ended, perhaps
             self._forget_ended()
-        work.prepare(function, self._mailbox_here())
-        work.wake = done  # nobody waits
+        work.prepare(function, self._mailbox_here(), done)
         try:
             with self._lock:
                 self._waiting[work] = None
             self._fill_places()
+        except BaseException:
+            self.give_up(work)
+            raise
+
+    async def join(self, work: Work) -> None:
+        """Wait for work that was started with `done`, which is no longer called. If this is cancelled, it is abandoned.
+
+        Then `take` gives the result.
+        """
+        with self._lock:
+            if work.has_ended:
+                return
+            work.renew_event()
+        try:
+            await work.event.wait()
         except BaseException:
             self.give_up(work)
             raise
@@ -306,14 +316,17 @@ class Work:
         self.pull: _Pull | None = None
         self.result: object = None
 
-    def prepare(self, function: Callable[[], object], mailbox: Mailbox) -> None:
-        """Take the function, and what its thread and its task need."""
+    def prepare(self, function: Callable[[], object], mailbox: Mailbox, wake: Callable[[], object] | None) -> None:
+        """Take the function, and what its thread and its task need; without `wake`, the task has an `event`."""
         self._function = function
         self._context = copy_context()
         if (sniffio := sys.modules.get("sniffio")) is not None:  # it would tell the thread that it is the event loop's
             self._context.run(sniffio.current_async_library_cvar.set, None)
         self.mailbox = mailbox
-        self.renew_event()
+        if wake is None:
+            self.renew_event()
+        else:
+            self.wake = wake
         self.may_go_on = Lock()
         self.may_go_on.acquire()
 
@@ -328,6 +341,15 @@ class Work:
         self._function = None
         del self._context
         self.result = context.run(_called, cast("Callable[[], object]", function))
+
+    @property
+    def has_result(self) -> bool:
+        """Whether the function has returned something that `take` returns."""
+        return self.has_ended and not isinstance(self.result, _Raised)
+
+    def fail(self, error: Exception) -> None:
+        """Have `take` raise an error: the function could not be called."""
+        self.result = _Raised(error)
 
     def drop(self) -> None:
         """Forget the function and its result."""

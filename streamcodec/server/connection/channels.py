@@ -81,8 +81,8 @@ _READING_SECONDS: Final = 0.001
 
 
 _CALL_SECONDS: Final = 0.25
-"""How long a request waits for its batch before the task of its connection waits, too: for the time limit of the model,
-and for the client to leave."""
+"""How long a request waits for its batch, or for a thread, before the task of its connection waits, too: for the time
+limit of the model, and for the client to leave."""
 
 
 class ProtocolChannel(EventProtocol[Any]):
@@ -99,7 +99,7 @@ class ProtocolChannel(EventProtocol[Any]):
         max_pipelined_bytes: int,
         caller: ModelCaller,
     ) -> None:
-        """Prepare for `connection_made`. The outbox of the event loop sends small answers; `caller` is for batches."""
+        """Prepare for `connection_made`. The outbox of the event loop sends small answers; `caller` calls models."""
         super().__init__(session)
         self._outbox = outbox
         self._turns = turns.of_loop()
@@ -303,7 +303,7 @@ class ProtocolChannel(EventProtocol[Any]):
         return NEED_DATA if event is Step.CALL and self._is_reading and self._begins_to_wait() else event
 
     def _begins_to_wait(self) -> bool:
-        """Let a request wait for its batch without the task of the connection, for some time; return whether it does.
+        """Let a request wait for its model without the task of the connection, for some time; return whether it does.
 
         Meanwhile the transport reads on, so that a client that leaves is noticed at once.
         """
@@ -336,7 +336,7 @@ class ProtocolChannel(EventProtocol[Any]):
             self._wake()
 
     def _called(self) -> None:
-        """Send the answer of a request that was in a batch."""
+        """Send the answer of a request that was in a batch, or in a thread."""
         session = self._session
         if not (session.is_called or session.has_entered):  # it has only begun, or the task of the connection has it
             self._loop.call_soon(self._send_called)

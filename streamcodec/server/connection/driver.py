@@ -78,8 +78,8 @@ class Driver:
             else:
                 await _counted(channel, outgoing, session.observation)
             del outgoing  # the next request may need its memory
+            self.caller.end()  # work that goes on takes over the memory that the session gives back
             session.has_sent()
-            self.caller.end()
             if not session.has_another:
                 waits.taking.has_all()
         with anyio.fail_after(0.0 if waits.is_leaving else None):

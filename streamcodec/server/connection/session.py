@@ -81,7 +81,7 @@ class Session(RequestSource):
         outgoing: the parts to send, after `Step.SEND`.
         reservation: the memory of the current request.
         is_small: after `answer_at_once`, whether `outgoing` is complete, and small enough to be joined.
-        is_called: whether the current request waits for its batch, and no task for it.
+        is_called: whether the current request waits for its batch, or for a thread, and no task for it.
         entered: a request that waits for its batch and has not begun, because its bytes are still where they came; None
             if there is none. If anything else happens, it begins.
         observation: of the current request, until its answer has been sent; None without observers.
@@ -167,9 +167,14 @@ class Session(RequestSource):
         return self._exchange.has_header
 
     @property
+    def has_work(self) -> bool:
+        """Whether nobody waits for the client: its bytes wait to be worked on, or its request waits for a model."""
+        return self.is_called or self.entered is not None or self.incoming.has_work
+
+    @property
     def has_lost(self) -> bool:
         """Whether the request has been too slow while others wait for its memory."""
-        return self.reservation.is_lost
+        return self.reservation.is_lost and not self.is_called
 
     @property
     def speaks_tls(self) -> bool:
@@ -283,7 +288,7 @@ class Session(RequestSource):
             return self._refuse(error)
 
     def begin_to_wait(self) -> None:
-        """Report that the current request waits for its batch. Its end is noticed, because reading goes on."""
+        """Report that the current request waits for its model without a task. A client that leaves is noticed."""
         self.is_called = True
         self.incoming.reads_ahead = True
 

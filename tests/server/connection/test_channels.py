@@ -24,7 +24,7 @@ from streamcodec.engine.events import NEED_DATA
 from streamcodec.http.scratch import SCRATCH_BYTES
 from streamcodec.runtime.models.calls import ModelCaller
 from streamcodec.runtime.models.workers import Workers
-from streamcodec.runtime.timeouts import Phase, WriteTimeout
+from streamcodec.runtime.timeouts import Phase, ReadTimeout, WriteTimeout
 from streamcodec.server import ServerOptions
 from streamcodec.server.connection.admission import Admission
 from streamcodec.server.connection.channels import Outbox, ProtocolChannel
@@ -100,7 +100,8 @@ class Client:
         self.outbox = Outbox()
         self.session = Session(service, RequestCache(service), Admission(options))
         self.taking = WriteTimeout(options)
-        caller = ModelCaller(Workers(1, 1), self.session.reservation, options.model_timeout)
+        # With less than a second for its model, a request is waited for by the task, which is the test.
+        caller = ModelCaller(Workers(1, 1), self.session.reservation, timeout=0.5)
         self.channel = ProtocolChannel(self.session, self.taking, self.outbox, options.max_pipelined_bytes, caller)
         self.transport = Transport()
         self.channel.connection_made(self.transport)
@@ -864,3 +865,20 @@ def test_a_socket_is_read_for_as_long_as_it_is_looked_at(backend: str) -> None:
         assert looks == sorted(looks)
 
     anyio.run(main, backend=backend)
+
+
+@_on_a_loop
+async def test_nobody_waits_for_a_client_whose_request_is_called() -> None:
+    model = Model(name="m", predict=lambda request: dict(request.inputs), is_inline=False)
+    client = Client(registry=ModelRegistry.of([model]))
+    session = client.session
+    waiting = await client.waited_for()
+    client.send(_request(1000))
+    assert await waiting is Step.CALL
+    session.reservation._slow_looks = 99  # noqa: SLF001 - it came slowly, while others waited for its memory
+    patience = ReadTimeout(ServerOptions(), session)
+    with pytest.raises(TimeoutError):
+        patience.look(0.0)
+    session.begin_to_wait()
+    for now in (0.0, 1e6, 2e6):
+        assert patience.look(now) > 0
