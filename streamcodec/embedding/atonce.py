@@ -1,7 +1,8 @@
 """AtOnce: short requests of a framework whose whole body is there: a head and a body make a reply.
 
-Most requests are such. They need no `Exchange`, no memory of their own in the budget, and no task or timer. All others
-go the ordinary way, and so does a request that is refused: its body is received again, by its events.
+Most requests are such. They need no `Exchange`, no memory of their own in the budget, and no task or timer. If their
+model must not run on the event loop, they need all of that, but their body has a plan, and no decoder. All others go
+the ordinary way, and so does a request that is refused: its body is received again, by its events.
 
 Nothing is known of a head before it has come. How the answers of its model begin is known from earlier ones (`Recipe`).
 """
@@ -9,8 +10,10 @@ Nothing is known of a head before it has come. How the answers of its model begi
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from typing import Final, NamedTuple
 
+from streamcodec.engine.errors import MessageError
 from streamcodec.engine.memory.rows import Rows
 from streamcodec.http.heads.messages import RequestHead
 from streamcodec.runtime.models.pace import run_at_once
@@ -33,6 +36,8 @@ class Opened(NamedTuple):
     """Answers such requests; None if they have to go the ordinary way."""
     model_timeout: float
     """See `ServerOptions`."""
+    body: bytes | None = None
+    """All of it, if it has come and `reply` has left it."""
 
     @property
     def whole_bytes(self) -> int | None:
@@ -76,11 +81,23 @@ class AtOnce:
 
 
 def begin(exchange: Exchange, head: RequestHead, opened: Opened | None) -> ExchangeStep:
-    """Begin a request the ordinary way; `opened` is what its head means, if that is known. See `Exchange.begin`."""
+    """Begin a request that has no reply yet; `opened` is what its head means, if that is known. See `Exchange.begin`.
+
+    After `ExchangeStep.FILL`, the body of `opened` has been taken.
+
+    Raises:
+        MessageError: the request is refused.
+    """
     outcome = None if opened is None else opened.outcome
     if isinstance(outcome, Reply):
         return exchange.refuse(head, outcome)
-    return exchange.begin(head, outcome if isinstance(outcome, ResolvedHead) else None)
+    if opened is None or not isinstance(outcome, ResolvedHead):
+        return exchange.begin(head)
+    plan, body, length = None, opened.body, outcome.header_length
+    if opened.recipe is not None and body is not None and length:
+        with suppress(MessageError):  # the ordinary way raises it, in the order of its checks
+            plan = opened.recipe.plan(body[:length], len(body))
+    return exchange.begin(head, outcome, plan, None if plan is None or body is None else memoryview(body))
 
 
 def is_there(reply: Reply) -> bool:

@@ -58,7 +58,6 @@ class Conversation:
         self._peer = peer
         self._options = options
         self._observation = observation
-        self._is_taken = False
         self._caller = ModelCaller(workers, exchange.reservation, options.model_timeout)
         self._request = ServiceRequest(exchange, limits, is_decoded=peer.is_decoded, observation=observation)
         self.sent: int = 0
@@ -66,8 +65,7 @@ class Conversation:
     @property
     def received(self) -> int:
         """Bytes of the request's body that have come."""
-        head = self._request.head
-        return self._request.received or ((head.content_length or 0) if self._is_taken and head is not None else 0)
+        return self._request.received
 
     async def run(self, head: RequestHead | MessageError, opened: Opened | None = None) -> None:
         """Receive the request, and make the reply.
@@ -90,8 +88,7 @@ class Conversation:
 
     def take(self, head: RequestHead, reply: Reply) -> None:
         """Take a reply that was already made from the whole body."""
-        self._is_taken = True
-        self._request.head = head
+        self._request.head, self._request.taken = head, head.content_length or 0
         self._exchange.refuse(head, reply)
 
     async def send(self) -> None:
@@ -155,7 +152,7 @@ class Conversation:
 
     def _leaves_much(self) -> bool:
         """Whether more of the request is unread than a server drops to keep the connection."""
-        if self._is_taken:
+        if self._request.taken:
             return False
         head, body = self._request.head, self._request.body
         if body is None:

@@ -94,6 +94,7 @@ class Frontend:
             with suppress(MemoryError):  # which the ordinary way answers
                 body = await peer.whole(length, self._first_timeout)
                 reply = None if body is None else opened.reply(body, observation)
+                opened = opened._replace(body=body)
         elif head.content_length == 0 and head.method != "HEAD" and isinstance(opened.outcome, Reply):
             reply = opened.outcome
         return opened, reply

@@ -80,6 +80,7 @@ class ServiceRequest(_Waited):
 
     Attributes:
         head: of the request; None until `begin`, or if it could not be read.
+        taken: bytes of its body, if all of it had come before the request began, and nobody reads it again.
     """
 
     def __init__(
@@ -100,6 +101,12 @@ class ServiceRequest(_Waited):
         self._following: ExchangeStep | None = None
         self.reservation: Reservation = exchange.reservation
         self.head: RequestHead | None = None
+        self.taken: int = 0
+
+    @property
+    def received(self) -> int:
+        """Bytes that have come."""
+        return self.taken or super().received
 
     @property
     def has_header(self) -> bool:  # type: ignore[override] # which is only read
@@ -125,6 +132,8 @@ class ServiceRequest(_Waited):
             raise head
         self.head = head
         self._following = begin(self._exchange, head, opened)
+        if self._following is ExchangeStep.FILL:
+            self.taken, self._following = head.content_length or 0, ExchangeStep.CALL
 
     def next_step(self) -> Step:
         """Go on as far as possible without waiting, and return what comes next.

@@ -206,7 +206,8 @@ class App:
             if observation is not None:
                 observation.begin(head)
             opened = self._at_once.open(head)
-            if (reply := self._whole(environ, opened, observation)) is not None:
+            reply, opened = self._whole(environ, opened, observation)
+            if reply is not None:
                 reply = finished(self._service, reply, head)
                 if observation is not None:
                     observation.answered(reply)
@@ -247,24 +248,25 @@ class App:
             else:
                 request.answer(run_in_batch(request.inference, request.reservation))
 
-    def _whole(self, environ: Environ, opened: Opened, observation: Observation | None) -> Reply | None:
+    def _whole(self, environ: Environ, opened: Opened, observation: Observation | None) -> tuple[Reply | None, Opened]:
         """Answer a short request at once.
 
         Returns:
-            The reply; None if the request has to go the ordinary way. Then `wsgi.input` returns the bytes that were
-            read once more.
+            The reply, and what the head means. No reply if the request has to go the ordinary way. Then `wsgi.input`
+            returns the bytes that were read once more.
         """
         length = opened.whole_bytes
         if length is None or (isinstance(opened.outcome, ResolvedHead) and opened.outcome.is_async):
-            return None
+            return None, opened
         begun, reply = PeekedStream(environ["wsgi.input"], length), None
         if begun.is_whole:
             if observation is not None:
                 observation.bytes_in = length
             reply = opened.reply(begun.body, observation)
+            opened = opened._replace(body=begun.body)
         if reply is None:
             environ["wsgi.input"] = begun
-        return reply
+        return reply, opened
 
 
 class RequestEnd:

@@ -477,14 +477,18 @@ def test_requests_wait_for_memory_or_are_told_to_come_back(backend: str) -> None
     assert run(main, backend=backend) == [503, 200, 200]
 
 
-def test_without_memory_a_request_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    app, (scope, body) = app_of(), infer()
+@pytest.mark.parametrize(
+    ("place", "pieces"),
+    [("streamcodec.http.bodies.fed.FedBody.feed", 2), ("streamcodec.service.request.planned.copied_arrays", 1)],
+)
+def test_without_memory_a_request_is_told_so(place: str, pieces: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    app, (scope, body) = app_of(is_inline=False), infer()
 
     def receive(*_: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr("streamcodec.http.bodies.fed.FedBody.feed", receive)
-    assert run(ask, app, scope, [body]).status == 503
+    monkeypatch.setattr(place, receive)
+    assert run(ask, app, scope, [body[:9], body[9:]] if pieces > 1 else [body]).status == 503
 
 
 @on_both

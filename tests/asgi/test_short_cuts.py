@@ -177,3 +177,39 @@ def test_an_answer_has_the_body_that_its_status_allows(status: int, is_inline: b
             assert ("content-type" in exchanged.fields) is bool(exchanged.body)
 
     run(main)
+
+
+@pytest.mark.parametrize("max_memory", [64 << 20, 100])
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda body: body,
+        lambda body: body.replace(b"FP32", b"FP33"),
+        lambda body: body.replace(b"FP32", b"FP64"),
+        lambda body: body.replace(b'"x"', b'"\xff"'),
+        lambda body: body.replace(b"[6]", b"[7]"),
+        lambda body: body.replace(b"{", b"["),
+        lambda body: body.replace(b"FP32", b"BOOL").replace(b"[6]", b"[1]"),
+    ],
+)
+def test_a_body_means_the_same_in_one_piece_and_in_two(change: Callable[[bytes], bytes], max_memory: int) -> None:
+    records = Records()
+    app = app_of(is_inline=False, observer=records, options=ServerOptions(max_memory_bytes=max_memory))
+    scope, body = infer()
+    body = change(body)
+    assert len(body) == len(change(body))
+
+    async def main() -> None:
+        scope["headers"] = [
+            (name, b"%d" % len(body) if name == b"content-length" else value) for name, value in scope["headers"]
+        ]
+        whole = [await ask(app, dict(scope), [body]) for _ in range(3)]
+        cut = await ask(app, dict(scope), [body[:9], body[9:]])
+        for each in whole:
+            assert (each.status, each.fields, each.body) == (cut.status, cut.fields, cut.body)
+
+    run(main)
+    first, *others = records.ended
+    assert {(record.code, record.model, record.bytes_in) for record in others} == {
+        (first.code, first.model, first.bytes_in)
+    }
