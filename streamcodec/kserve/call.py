@@ -126,6 +126,13 @@ class KserveCall:
         self._start: Message | None = None
         self.response: InferResponse | None = None
 
+    @property
+    def reservation(self) -> Reservation:
+        """The memory of the request, in the budget of all."""
+        if self._arrival is None:
+            return Reservation(self._intake.frontend.budget)
+        return self._arrival.exchange.reservation
+
     def take(self) -> bool:
         """Tell whether KServe decodes the body of this request now; only the first time."""
         is_first, self._is_taken = not self._is_taken, True

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from fastapi import Request, Response
+from fastapi.responses import JSONResponse
 from kserve import InferRequest, InferResponse, ModelRepository, ModelServer, model_server
 from kserve.protocol.dataplane import DataPlane
 
@@ -20,10 +21,12 @@ from streamcodec.asgi.app import Receive, Scope, Send
 from streamcodec.engine.errors import LocalProtocolError
 from streamcodec.engine.limits import DEFAULT_LIMITS, Limits
 from streamcodec.formats.v2.fields import HEADER_LENGTH_FIELD
+from streamcodec.kserve.batching import BusyError, batch_of
 from streamcodec.kserve.call import CURRENT, MARK, BrokenOffError, KserveCall, KserveIntake, RefusedError
 from streamcodec.kserve.client import replace_client
 from streamcodec.runtime.memory.available import default_budget
 from streamcodec.runtime.options import ServerOptions
+from streamcodec.service.models.documents import configuration
 from streamcodec.service.service import MAX_POOL_BYTES
 
 logger: Final = logging.getLogger(__name__)
@@ -55,6 +58,13 @@ class _DataPlane(DataPlane):  # type: ignore[misc]  # KServe has no types
             decoded: tuple[Any, dict[str, Any]] = super().decode(body, *arguments, **named)
             return decoded
         return call, {}
+
+    async def configuration(self, model_name: str) -> Response:
+        """Answer what Triton answers about a batched model; KServe has no such page."""
+        model = batch_of(self.get_model_from_registry(model_name))
+        if model is None:
+            return JSONResponse({"detail": "Not Found"}, status_code=404)
+        return JSONResponse(configuration(model))
 
     async def infer(
         self,
@@ -121,13 +131,21 @@ def install_here(models: ModelRepository, options: ServerOptions, limits: Limits
     app = model_server.app
     app.add_middleware(Middleware, intake=KserveIntake(options, limits, max_pool_bytes))
     app.add_exception_handler(RefusedError, _refused)
+    app.add_exception_handler(BusyError, _busy)
+    plane = _DataPlane(models, options, limits, max_pool_bytes)
+    app.add_api_route("/v2/models/{model_name}/config", plane.configuration, methods=["GET"], tags=["V2"])
     replace_client()
-    return _DataPlane(models, options, limits, max_pool_bytes)
+    return plane
 
 
 async def _refused(_: Request, __: RefusedError) -> Response:
     """Leave the answer to the call."""
     return Response(headers={MARK: ""})
+
+
+async def _busy(_: Request, error: BusyError) -> Response:
+    """Answer as KServe does where a model is not ready, and say when to come back."""
+    return JSONResponse({"error": str(error)}, status_code=503, headers={"Retry-After": "1"})
 
 
 def install(
