@@ -53,7 +53,7 @@ def application() -> tuple[Any, KserveIntake]:
 
 
 def question(count: int, **parameters: object) -> EncodedMessage:
-    array = np.arange(count, dtype=np.float32)
+    array = np.arange(count, dtype=np.float32)[None]
     asked = {"binary_data_output": True, **parameters}
     return encode_request([Tensor(name="x", array=array)], request_id="1", parameters=asked)
 
@@ -67,7 +67,7 @@ async def ask(app: Any, exchanged: Exchanged, message: EncodedMessage, path: str
 async def break_off(app: Any, chance: random.Random, bodies: list[tuple[EncodedMessage, bytes]]) -> None:  # noqa: ANN401 - of ASGI
     """Ask for something, and break it off somewhere."""
     message, body = chance.choice(bodies)
-    model = chance.choice(["identity", "arrays", "hooked", "sink", "nothing", "late", "dictionary"])
+    model = chance.choice(["identity", "arrays", "hooked", "sink", "nothing", "late", "dictionary", "alone"])
     cut = chance.choice([0, 10, 200, len(body) // 2, len(body), len(body)])
     pieces = deque(body[start : start + 50_000] for start in range(0, cut, 50_000))
     exchanged = Exchanged(pieces, is_cut=cut < len(body) or chance.random() < 0.3)
@@ -147,6 +147,8 @@ async def main(count: int) -> None:
         "identity": await flat(app, "identity", 100),
         "arrays": await flat(app, "arrays", 100),
         "failing": await flat(app, "identity", 100, fail="invalid"),
+        "batched": await flat(app, "alone", 100),
+        "batched, failing": await flat(app, "alone", 100, fail="invalid"),
     }
     sys.stdout.write(json.dumps(result) + "\n")
 

@@ -16,11 +16,13 @@ from typing import Any
 
 import numpy as np
 from kserve import InferOutput, InferRequest, InferResponse, Model, ModelServer, model_server
+from kserve.errors import InvalidInput
 from kserve.predictor_config import PredictorConfig
 from kserve.protocol.rest.multiprocess import server as multiprocess
 
-from streamcodec.kserve import arrays_of, infer_response, install
+from streamcodec.kserve import arrays_of, batched, infer_response, install
 from streamcodec.server import ServerOptions
+from streamcodec.service import Batch, RowError
 from tests.interop.servers.kserve_program import Identity, OnLoopback, all_models, output
 
 Fields = dict[str, str] | None
@@ -123,6 +125,60 @@ class Late(Identity):
         return False
 
 
+class Rows(Identity):
+    """Doubles rows, and tells the rows of each call. NaN is refused; minus infinity breaks it."""
+
+    def get_input_types(self) -> list[dict[str, Any]]:
+        return [{"name": "x", "datatype": "FP32", "shape": [-1, -1]}]
+
+    def predict(self, payload: InferRequest, headers: dict[str, str] | None = None) -> InferResponse:  # noqa: ARG002 - KServe gives it
+        x = arrays_of(payload)["x"]
+        if (payload.parameters or {}).get("fail"):
+            msg = "the model wants it otherwise"
+            raise InvalidInput(msg)
+        if np.isneginf(x).any():
+            msg = f"{len(x)} rows break the model"
+            raise ArithmeticError(msg)
+        bad = np.flatnonzero(np.isnan(x).any(axis=1))
+        outputs = {"y": x * 2, "rows": np.full(len(x), len(x)), "text": np.array([[b"\xff"]] * len(x), object)}
+        if bad.size:
+            raise RowError({int(row): InvalidInput(f"row {row} is NaN") for row in bad}, outputs)
+        return infer_response(payload, outputs)
+
+
+class LateRows(Rows):
+    """The same, as an `async def`, with all hooks of KServe."""
+
+    async def preprocess(self, payload: InferRequest, headers: dict[str, str] | None = None) -> InferRequest:
+        assert headers is not None
+        return payload
+
+    async def predict(self, payload: InferRequest, headers: dict[str, str] | None = None) -> InferResponse:
+        await asyncio.sleep(0)
+        return super().predict(payload, headers)
+
+    async def postprocess(self, result: InferResponse, headers: dict[str, str] | None = None) -> InferResponse:
+        assert headers is not None
+        result.parameters = {"asked": headers["x-question"]}
+        return result
+
+
+class Held(Rows):
+    """Comes to its end when somebody has asked `release`."""
+
+    go_on = asyncio.Event()
+
+    async def predict(self, payload: InferRequest, headers: dict[str, str] | None = None) -> InferResponse:
+        await self.go_on.wait()
+        return super().predict(payload, headers)
+
+
+class Release(Identity):
+    def predict(self, payload: InferRequest, headers: dict[str, str] | None = None) -> InferResponse:
+        Held.go_on.set()
+        return super().predict(payload, headers)
+
+
 def models() -> list[Model]:
     more = {
         "process": Process,
@@ -131,8 +187,20 @@ def models() -> list[Model]:
         "hooked": Hooked,
         "dictionary": Dictionary,
         "late": Late,
+        "release": Release,
     }
-    return all_models() + [kind(name) for name, kind in more.items()]
+    return all_models() + [kind(name) for name, kind in more.items()] + batched_models()
+
+
+def batched_models() -> list[Model]:
+    """Return models that wait until four rows are there; one that waits for none; and one that can be held."""
+    four = Batch(max_rows=4, max_delay=60.0, preferred_rows=(4,))
+    return [
+        batched(Rows("rows"), four),
+        batched(LateRows("late-rows"), four),
+        batched(Rows("alone"), Batch(max_rows=4, max_delay=0.0, retry_alone=True)),
+        batched(Held("held"), Batch(max_rows=2, max_delay=0.0, max_queue_rows=2)),
+    ]
 
 
 def main(directory: Path, port: int) -> None:

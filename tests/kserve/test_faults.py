@@ -33,11 +33,12 @@ def result() -> dict[str, Any]:
 
 
 def test_nothing_is_left_of_requests_that_break_off(result: dict[str, Any]) -> None:
-    assert result["left"] == {"tasks": 1, "threads": 1, "sockets": 0, "reserved": 0, "reused_bytes": 0}
+    """A thread for batched models waits for the next call."""
+    assert result["left"] == {"tasks": 1, "threads": 2, "sockets": 0, "reserved": 0, "reused_bytes": 0}
 
 
-@pytest.mark.parametrize("kind", ["identity", "arrays", "failing"])
+@pytest.mark.parametrize("kind", ["identity", "arrays", "failing", "batched", "batched, failing"])
 def test_memory_is_flat_without_the_collector(result: dict[str, Any], kind: str) -> None:
-    """Of a hundred requests not one tensor is kept."""
-    assert result[kind]["status"] == (400 if kind == "failing" else 200)
-    assert result[kind]["bytes"] < _TENSOR_BYTES
+    """Of a hundred requests not one tensor is kept, or a few: a thread may be about to give back what a batch had."""
+    assert result[kind]["status"] == (400 if "failing" in kind else 200)
+    assert result[kind]["bytes"] < (8 if "batched" in kind else 1) * _TENSOR_BYTES
