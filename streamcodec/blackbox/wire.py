@@ -153,7 +153,7 @@ def _converse(sock: socket.socket, request: RawRequest, timeout: float, began: f
     if request.ending is AfterSending.RESETS:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
         return WireResult(outcome=WireOutcome.CLOSED, seconds=time.monotonic() - began, detail="by the probe")
-    reader = _Reader(sock)
+    reader = _AnswerReader(sock)
     answers: list[WireAnswer] = []
     outcome, detail = WireOutcome.ANSWERED, ""
     while len(answers) < request.answers:
@@ -183,7 +183,7 @@ def _send(sock: socket.socket, request: RawRequest, deadline: float) -> None:
         sock.shutdown(socket.SHUT_WR)
 
 
-class _Reader:
+class _AnswerReader:
     """Reads answers, one after the other."""
 
     def __init__(self, sock: socket.socket) -> None:

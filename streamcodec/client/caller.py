@@ -35,7 +35,7 @@ from streamcodec.transports.tls.sockets import Socket
 T = TypeVar("T")
 
 
-class Duplex(Protocol):
+class ClientDuplex(Protocol):
     """Sends one request while its answer is read; see `transports.duplex`."""
 
     lost: ConnectionError | None
@@ -93,7 +93,7 @@ class Waits(Protocol):
         """Open a connection, with TLS if that is wanted."""
         ...
 
-    def duplex(self, connection: Connection, parts: list[Part], times: Times) -> Duplex:
+    def duplex(self, connection: Connection, parts: list[Part], times: Times) -> ClientDuplex:
         """Prepare to send the parts of a request."""
         ...
 
@@ -234,7 +234,7 @@ class Caller:
 
     async def _perform(self, connection: Connection, exchange: ClientExchange, times: Times) -> bool:
         """Make an exchange on a connection; return whether it was made. Else the connection has died before."""
-        duplex: Duplex | None = None
+        duplex: ClientDuplex | None = None
         try:
             parts = connection.start(exchange)
             duplex = connection.sending = self._waits.duplex(connection, parts, times)
@@ -260,9 +260,11 @@ class Caller:
             self._common.give_back(connection, exchange, is_sent=duplex is not None and duplex.is_sent)
 
     @asynccontextmanager
-    async def _sending(self, connection: Connection, exchange: ClientExchange, times: Times) -> AsyncIterator[Duplex]:
+    async def _sending(
+        self, connection: Connection, exchange: ClientExchange, times: Times
+    ) -> AsyncIterator[ClientDuplex]:
         """Begin an exchange on a connection, send while the block reads, and give the connection back at the end."""
-        duplex: Duplex | None = None
+        duplex: ClientDuplex | None = None
         try:
             parts = connection.start(exchange)
             duplex = connection.sending = self._waits.duplex(connection, parts, times)
@@ -275,7 +277,7 @@ class Caller:
         self,
         connection: Connection,
         exchange: ClientExchange,
-        duplex: Duplex,
+        duplex: ClientDuplex,
         times: Times,
         first: HttpEvent | None,
     ) -> AsyncGenerator[Event, None]:

@@ -28,7 +28,7 @@ from streamcodec.cli.benching.batches import batch_sizes
 from streamcodec.cli.benching.latencies import Latencies
 from streamcodec.cli.benching.load import Load
 from streamcodec.cli.benching.plan import LoadPlan, Measured
-from streamcodec.cli.benching.schedule import Closed, Open
+from streamcodec.cli.benching.schedule import ClosedLoop, OpenLoop
 from streamcodec.cli.inferring.request import whole_request
 from streamcodec.client import Client
 from streamcodec.service import Batch, InferenceRequest, Model, ModelRegistry, StatisticsObserver
@@ -83,13 +83,13 @@ def test_no_latency_and_extreme_ones() -> None:
 
 
 def test_closed_loop_is_due_until_the_end() -> None:
-    schedule = Closed(10, 2)
+    schedule = ClosedLoop(10, 2)
     assert [schedule.due(now) for now in (10, 11.9, 12)] == [10, 11.9, None]
     assert schedule.left(12) == 0
 
 
 def test_open_loop_is_due_at_regular_times_however_late_it_is_asked() -> None:
-    schedule = Open(10, 2, 4)
+    schedule = OpenLoop(10, 2, 4)
     assert [schedule.due(now) for now in (10, 10.1, 10.25)] == [10, None, 10.25]
     assert schedule.next_time(10.3) == 10.5
     assert [schedule.due(11.1) for _ in range(4)] == [10.5, 10.75, 11.0, None]

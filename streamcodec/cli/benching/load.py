@@ -20,7 +20,7 @@ from typing import Final
 from streamcodec.cli.benching.answers import InvalidAnswerError
 from streamcodec.cli.benching.connections import LoadConnection
 from streamcodec.cli.benching.plan import LoadPlan, Measured
-from streamcodec.cli.benching.schedule import Closed, Open, Schedule
+from streamcodec.cli.benching.schedule import ClosedLoop, OpenLoop, Schedule
 from streamcodec.transports.sockets.system import new_poll
 from streamcodec.transports.tls.sockets import POLLIN, POLLOUT
 
@@ -73,7 +73,7 @@ class Load:
             connection.sent_bytes = connection.received_bytes = 0
         cpu, start = time.process_time(), time.perf_counter()
         rate = self._plan.rate
-        schedule = Closed(start, seconds) if rate is None else Open(start, seconds, rate)
+        schedule = ClosedLoop(start, seconds) if rate is None else OpenLoop(start, seconds, rate)
         self._send_all(schedule)
         end = time.perf_counter()
         measured.seconds = end - start

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 
 
-class Closed:
+class ClosedLoop:
     """Requests are due at once, until the end."""
 
     def __init__(self, start: float, seconds: float) -> None:
@@ -28,12 +28,12 @@ class Closed:
         """Return when the next request will be due, if none is due now; infinity after the end."""
         return now if now < self.end else math.inf
 
-    def left(self, now: float) -> int:  # noqa: ARG002 - as `Open`
+    def left(self, now: float) -> int:  # noqa: ARG002 - as `OpenLoop`
         """Return how many requests were due and have not begun: none."""
         return 0
 
 
-class Open:
+class OpenLoop:
     """Requests are due at regular times, until the end."""
 
     def __init__(self, start: float, seconds: float, rate: float) -> None:
@@ -63,4 +63,4 @@ class Open:
         return due - self._begun
 
 
-Schedule = Closed | Open
+Schedule = ClosedLoop | OpenLoop

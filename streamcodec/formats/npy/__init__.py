@@ -12,7 +12,7 @@ An npz archive is a zip file. Its members are read in order as they come, each a
 """
 
 from streamcodec.formats.npy.archive import Archive
-from streamcodec.formats.npy.reading import Header, decoder, read
+from streamcodec.formats.npy.reading import NpyHeader, decoder, read
 from streamcodec.formats.npy.writing import encode, encode_archive
 
-__all__ = ["Archive", "Header", "decoder", "encode", "encode_archive", "read"]
+__all__ = ["Archive", "NpyHeader", "decoder", "encode", "encode_archive", "read"]

@@ -18,7 +18,7 @@ from streamcodec.engine.memory.placement import Place, new_array, scratch_bytes
 from streamcodec.engine.reader import Fill, Reader, Reading
 from streamcodec.formats.npy import zipping
 from streamcodec.formats.npy.order import in_its_order
-from streamcodec.formats.npy.reading import Header, read
+from streamcodec.formats.npy.reading import NpyHeader, read
 from streamcodec.formats.npy.unzipping import (
     read_central_header,
     read_end_records,
@@ -63,7 +63,7 @@ class Archive:
         self._checksum: int | None = None
         self._is_open = False
 
-    def decoder(self, *, place: Place = new_array, **options: Any) -> Decoder[Header]:  # noqa: ANN401 - as described
+    def decoder(self, *, place: Place = new_array, **options: Any) -> Decoder[NpyHeader]:  # noqa: ANN401 - as described
         """Make the decoder for the next message: an array, or the directory, whose header has no tensors.
 
         Args:
@@ -81,15 +81,15 @@ class Archive:
             self._read, read_end=self._read_end, limits=self._limits, place=in_its_order(place), **options
         )
 
-    def _read(self, reader: Reader) -> Reading[Header]:
+    def _read(self, reader: Reader) -> Reading[NpyHeader]:
         signature = bytes((yield from reader.read(len(zipping.LOCAL))))
         if signature == zipping.LOCAL:
             return (yield from self._read_member(reader))
         self._checksum = None
         yield from self._read_directory(reader, signature)
-        return Header(tensors=())
+        return NpyHeader(tensors=())
 
-    def _read_member(self, reader: Reader) -> Reading[Header]:
+    def _read_member(self, reader: Reader) -> Reading[NpyHeader]:
         entry, nbytes = yield from read_local_header(reader, self._position)
         self._directory_bytes += nbytes
         reader.check_header_length(self._directory_bytes)

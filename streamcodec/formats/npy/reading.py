@@ -40,14 +40,14 @@ _SHAPE: Final = re.compile(rf"\({_SPACE}(?:{_SIZE},{_SPACE})*(?:{_SIZE})?\)")
 
 
 @record()
-class Header:
+class NpyHeader:
     """The description of one array, or of no array at the end of an archive."""
 
     tensors: tuple[TensorSpec, ...]
     """The array, with `fortran_order` in its parameters if it is in that order; empty at the end of an archive."""
 
 
-def read(reader: Reader, name: str = "array") -> Reading[Header]:
+def read(reader: Reader, name: str = "array") -> Reading[NpyHeader]:
     """Read the header of an array: the format, for `format_decoder`.
 
     Args:
@@ -85,10 +85,10 @@ def read(reader: Reader, name: str = "array") -> Reading[Header]:
     if reader.length not in {None, end}:
         msg = f"the file has {reader.length} bytes, its header and array need {end}"
         raise RemoteProtocolError(msg, code=ErrorCode.BODY_LENGTH_MISMATCH, offset=min(reader.length or 0, end))
-    return Header(tensors=(spec,))
+    return NpyHeader(tensors=(spec,))
 
 
-def decoder(*, place: Place = new_array, **options: Any) -> Decoder[Header]:  # noqa: ANN401 - those of `format_decoder`
+def decoder(*, place: Place = new_array, **options: Any) -> Decoder[NpyHeader]:  # noqa: ANN401 - those of `format_decoder`
     """Make a decoder for one array, which is called "array"; another may follow it if no `length` is given.
 
     Args:

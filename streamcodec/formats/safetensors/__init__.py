@@ -12,7 +12,7 @@ A paced decoder parses the text in one go, 20 to 50 ms for each megabyte, and ch
 `Limits.max_header_bytes` bounds the text.
 """
 
-from streamcodec.formats.safetensors.reading import Header, decoder, read, read_end
+from streamcodec.formats.safetensors.reading import SafetensorsHeader, decoder, read, read_end
 from streamcodec.formats.safetensors.writing import encode
 
-__all__ = ["Header", "decoder", "encode", "read", "read_end"]
+__all__ = ["SafetensorsHeader", "decoder", "encode", "read", "read_end"]

@@ -31,7 +31,7 @@ _DELIMITERS: Final = (1 << 16, 64)
 
 
 @record()
-class Header:
+class SafetensorsHeader:
     """The content of the JSON text of a file."""
 
     tensors: tuple[TensorSpec, ...]
@@ -40,7 +40,7 @@ class Header:
     """The member `__metadata__`; empty if there is none."""
 
 
-def read(reader: Reader) -> Reading[Header]:
+def read(reader: Reader) -> Reading[SafetensorsHeader]:
     """Read the header of a file: the format, for `format_decoder`.
 
     Raises:
@@ -66,7 +66,7 @@ def read(reader: Reader) -> Reading[Header]:
     if reader.length not in {None, end}:
         msg = f"the file has {reader.length} bytes, its header and tensors need {end}"
         raise RemoteProtocolError(msg, code=ErrorCode.BODY_LENGTH_MISMATCH, offset=min(reader.length or 0, end))
-    return Header(tensors=tensors, metadata=MappingProxyType(metadata))
+    return SafetensorsHeader(tensors=tensors, metadata=MappingProxyType(metadata))
 
 
 def read_end(reader: Reader) -> Fill:

@@ -183,7 +183,7 @@ def refusal(status: int, text: bytes) -> InferenceServerException:
 
 
 class InferResult:
-    """The outputs of an inference request. All arrays are writable and the caller's own."""
+    """The outputs of an inference request. All arrays are writable and the caller's own. The name is tritonclient's."""
 
     def __init__(self, response: Answer, verbose: bool) -> None:
         """Keep an answer; say whether to print its JSON."""

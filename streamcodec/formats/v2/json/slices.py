@@ -287,7 +287,7 @@ class SlicedData:
         self._check_texts = check_texts
         self._count = math.prod(shape)
         self._position = 0
-        self._rows: _Rows | None = None
+        self._nesting: _Nesting | None = None
         self._texts: list[bytes] = []
         self._long_bytes = 0
         memory = None if datatype.is_bytes else aligned_bytes(self._count * datatype.itemsize)
@@ -309,9 +309,9 @@ class SlicedData:
         """
         values = part.parse(self._limits)
         if part.is_first and len(self._shape) > 1 and values and type(values[0]) is list:
-            self._rows = _Rows(self._shape, self._path)
-        if self._rows is not None:
-            values = self._rows.flatten(values, part)
+            self._nesting = _Nesting(self._shape, self._path)
+        if self._nesting is not None:
+            values = self._nesting.flatten(values, part)
         elif self._position + len(values) > self._count:
             raise self._wrong_count(self._position + len(values), " or more" * (not part.is_last))
         end = self._position + len(values)
@@ -343,7 +343,7 @@ class SlicedData:
             return convert(values, self._datatype, null_is_nan=self._null_is_nan)
         except WrongValue as wrong:
             index = self._position + wrong.index
-            shape = (index + 1,) if self._rows is None else self._shape
+            shape = (index + 1,) if self._nesting is None else self._shape
             raise wrong.refusal(place(self._path, shape, index)) from None
 
     def complete(self) -> Generator[None, None, None]:
@@ -367,7 +367,7 @@ class SlicedData:
         return RemoteProtocolError(msg, code=ErrorCode.INVALID_DATA, path=self._path)
 
 
-class _Rows:
+class _Nesting:
     """Checks that lists are nested like the shape."""
 
     def __init__(self, shape: tuple[int, ...], path: str) -> None:
