@@ -62,7 +62,6 @@ class AsyncClient(Methods):
             request_compression=request_compression,
             response_compression=response_compression,
             media_type=media_type,
-            is_paced=True,
             retries=retries,
         )
         super().__init__(common, Awaiting(common.context))

@@ -230,7 +230,7 @@ class Caller:
         address = self._common.address
         with reaching(address, times):
             sock = await self._waits.connect(address, times)
-        return self._common.connection(sock)
+        return self._common.connection(sock, is_paced=self._waits.shares_thread)
 
     async def _perform(self, connection: Connection, exchange: ClientExchange, times: Times) -> bool:
         """Make an exchange on a connection; return whether it was made. Else the connection has died before."""

@@ -40,19 +40,18 @@ class Common:
         self,
         url: str,
         *,
-        headers: Headers | None,
-        auth: Auth | None,
-        verify: bool | str | Path,
+        headers: Headers | None = None,
+        auth: Auth | None = None,
+        verify: bool | str | Path = True,
         ssl_context: ssl.SSLContext | None,
         timeout: float | Timeout | None,
         total_timeout: float | None,
         max_connections: int,
         keepalive_expiry: float | None,
         limits: Limits,
-        request_compression: str | None,
-        response_compression: str | None,
-        media_type: str | None,
-        is_paced: bool,
+        request_compression: str | None = None,
+        response_compression: str | None = None,
+        media_type: str | None = None,
         memory_lane: MemoryLane | None = None,
         retries: int = 0,
     ) -> None:
@@ -78,7 +77,6 @@ class Common:
         self._timeout = Timeout.of(timeout)
         self._total_timeout = total_timeout
         self._limits = limits
-        self._is_paced = is_paced
 
     def times(self, timeout: float | Timeout | None, total_timeout: float | None) -> Times:
         """Return the times of a call that begins now; None stands for the client's own values.
@@ -95,9 +93,9 @@ class Common:
         """Return a connection that was used before and is still alive, if there is one."""
         return self.pool.take(monotonic())
 
-    def connection(self, sock: Socket) -> Connection:
-        """Return a new connection."""
-        connection = Connection(sock, self._limits, is_paced=self._is_paced)
+    def connection(self, sock: Socket, *, is_paced: bool) -> Connection:
+        """Return a new connection; say whether others wait while it computes."""
+        connection = Connection(sock, self._limits, is_paced=is_paced)
         self.pool.add(connection)
         return connection
 

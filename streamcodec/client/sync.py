@@ -172,7 +172,6 @@ class Client:
             request_compression=request_compression,
             response_compression=response_compression,
             media_type=media_type,
-            is_paced=False,
             memory_lane=memory_lane,
             retries=retries,
         )

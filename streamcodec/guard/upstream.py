@@ -66,19 +66,12 @@ class Upstream:
         """
         self._common = Common(
             url,
-            headers=None,
-            auth=None,
-            verify=True,
             ssl_context=ssl_context,
             timeout=timeout,
             total_timeout=None,
             max_connections=max_connections,
             keepalive_expiry=30.0,
             limits=limits,
-            request_compression=None,
-            response_compression=None,
-            media_type=None,
-            is_paced=True,
         )
         self._caller = Caller(self._common, Awaiting(self._common.context))
         self._timeout = timeout

@@ -124,7 +124,6 @@ class InferenceServerClient(Face):
             timeout=Timeout(connect=connection_timeout, read=network_timeout, write=network_timeout, pool=None),
             total_timeout=None,
             max_connections=concurrency,
-            is_paced=False,
         )
         self._threads = ThreadPoolExecutor(min(concurrency, max_greenlets or concurrency), "streamcodec infer")
 

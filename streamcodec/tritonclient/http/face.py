@@ -39,7 +39,6 @@ class Face:
         timeout: Timeout | None,
         total_timeout: float | None,
         max_connections: int,
-        is_paced: bool,
     ) -> None:
         """Begin without a plugin; nothing is sent yet.
 
@@ -51,8 +50,6 @@ class Face:
         try:
             self._common = Common(
                 f"{'https' if is_secure else 'http'}://{url}",
-                headers=None,
-                auth=None,
                 verify=verify,
                 ssl_context=context,
                 timeout=timeout,
@@ -60,10 +57,6 @@ class Face:
                 max_connections=max_connections,
                 keepalive_expiry=60.0,
                 limits=LIMITS,
-                request_compression=None,
-                response_compression=None,
-                media_type=None,
-                is_paced=is_paced,
             )
         except ProtocolError as error:
             raise failure(error) from None

@@ -80,7 +80,6 @@ class InferenceServerClient(Face):
             timeout=None,
             total_timeout=conn_timeout,
             max_connections=conn_limit or _MOST_CONNECTIONS,
-            is_paced=True,
         )
 
     async def close(self) -> None:
