@@ -11,7 +11,7 @@ import json
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 from streamcodec.blackbox.inputs import Input
 from streamcodec.blackbox.messages import Assembly, RawRequest
@@ -76,7 +76,10 @@ def learn_inputs(wire: Wire, target: Target, timeout: float) -> tuple[Input, ...
     """
     answer = _get(wire, target, target.resource, timeout, "gives no metadata of the model")
     try:
-        return tuple(_input(entry) for entry in json.loads(answer.body).get("inputs") or ())
+        return tuple(
+            Input(name=str(entry["name"]), datatype=DATATYPES[entry["datatype"]], shape=_shape(entry["shape"]))
+            for entry in json.loads(answer.body).get("inputs") or ()
+        )
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         raise CannotExamineError("the model's metadata is not what the V2 protocol says") from None
 
@@ -159,20 +162,14 @@ def _try(
             return None
     first, second = (read_outputs(observation.answers[0]) for observation in observations)
     outputs = first if first == second else None
-    is_echo = outputs == Outputs(message.tensors) and _echoes(wire, replace(target, is_varied=True), make, timeout)
+    is_echo = outputs == Outputs(message.tensors)
+    if is_echo:  # it answers other values with themselves, too
+        varied = replace(target, is_varied=True)
+        message = make(varied)
+        observation = wire.exchange(varied.send(message), timeout)
+        expected = Outputs(message.tensors)
+        is_echo = judge(Expectation.ACCEPT, observation, expected=expected, also=frozenset()) is None
     return Baseline(request=request, outputs=outputs, is_echo=is_echo)
-
-
-def _echoes(wire: Wire, target: Target, make: Callable[[Target], Assembly], timeout: float) -> bool:
-    """Tell whether the answer to a good request is its tensors."""
-    message = make(target)
-    observation = wire.exchange(target.send(message), timeout)
-    expected = Outputs(message.tensors)
-    return judge(Expectation.ACCEPT, observation, expected=expected, also=frozenset()) is None
-
-
-def _input(entry: dict[str, Any]) -> Input:
-    return Input(name=str(entry["name"]), datatype=DATATYPES[entry["datatype"]], shape=_shape(entry["shape"]))
 
 
 def _shape(sizes: object) -> tuple[int, ...]:

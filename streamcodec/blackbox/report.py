@@ -9,7 +9,6 @@ from typing import Any, Final
 from xml.sax.saxutils import quoteattr
 
 from streamcodec.blackbox.examination import ProbeState, Result
-from streamcodec.blackbox.messages import RawRequest
 from streamcodec.blackbox.probe import Probe
 
 _WIDTHS: Final = (28, 24, 12)
@@ -95,19 +94,17 @@ def _entry(result: Result) -> dict[str, Any]:
         "seconds": round(result.seconds, 4),
     }
     if finding is not None:
-        entry |= {"finding": finding.kind.value, "detail": finding.detail, **_request(result.request)}
+        request = result.request
+        entry |= {
+            "finding": finding.kind.value,
+            "detail": finding.detail,
+            # The request can be repeated without this program: its bytes and its pieces.
+            "request_bytes": len(request.data),
+            "request_base64": base64.b64encode(request.data[:_MAX_REQUEST_BYTES]).decode(),
+            "request_pieces": [len(piece) for piece in request.pieces],
+            "request_ending": request.ending.name.lower(),
+        }
     return entry
-
-
-def _request(request: RawRequest) -> dict[str, Any]:
-    """Return the request of a finding, so that it can be repeated without this program: its bytes and its pieces."""
-    data = request.data
-    return {
-        "request_bytes": len(data),
-        "request_base64": base64.b64encode(data[:_MAX_REQUEST_BYTES]).decode(),
-        "request_pieces": [len(piece) for piece in request.pieces],
-        "request_ending": request.ending.name.lower(),
-    }
 
 
 def _test_case(result: Result) -> str:

@@ -174,7 +174,9 @@ def _judge_answer(
     if answer.status in _SUCCESS:
         return _judge_success(expectation, answer, expected)
     if answer.status in _REFUSAL or answer.status in also:
-        return _judge_refusal(expectation, answer)
+        if expectation is Expectation.ACCEPT:
+            return Finding(kind=Fault.REFUSED, detail=describe(answer))
+        return None if error_text(answer) else Finding(kind=Fault.UNEXPLAINED, detail=str(answer.status))
     kind = Fault.SERVER_ERROR if answer.status in _FAILURE else Fault.GARBLED
     return Finding(kind=kind, detail=describe(answer))
 
@@ -186,14 +188,6 @@ def _judge_success(expectation: Expectation, answer: WireAnswer, expected: Outpu
         return None
     words = "no well formed outputs" if outputs is None else "the outputs do not match this request"
     return Finding(kind=Fault.CHANGED, detail=f"{answer.status}: {words}")
-
-
-def _judge_refusal(expectation: Expectation, answer: WireAnswer) -> Finding | None:
-    if expectation is Expectation.ACCEPT:
-        return Finding(kind=Fault.REFUSED, detail=describe(answer))
-    if not error_text(answer):
-        return Finding(kind=Fault.UNEXPLAINED, detail=str(answer.status))
-    return None
 
 
 def _judge_end(expectation: Expectation, observation: WireResult) -> Finding | None:

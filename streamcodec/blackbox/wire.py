@@ -198,14 +198,20 @@ class _AnswerReader:
             ConnectionError: the connection ended before its first byte.
             h11.RemoteProtocolError: the received bytes are not an answer, or are truncated.
         """
-        connection = _connection()
+        connection = h11.Connection(h11.CLIENT, max_incomplete_event_size=_MAX_HEAD_BYTES)
+        # It waits for the answer to some POST.
+        connection.send(h11.Request(method="POST", target="/", headers=[("Host", "x"), ("Content-Length", "0")]))
+        connection.send(h11.EndOfMessage())
         has_begun = bool(self._unread)
         if has_begun:
             connection.receive_data(self._unread)  # nothing at all would mean the end
         status, fields, body = 0, [], bytearray()
         while not isinstance(event := connection.next_event(), h11.EndOfMessage):
             if event is h11.NEED_DATA:
-                data = self._read(deadline)
+                # Bytes that came before the deadline are read even after it.
+                if not select([self._sock], [], [], max(0.0, deadline - time.monotonic()))[0]:
+                    raise TimeoutError
+                data = self._sock.recv(_READ_BYTES)
                 if not (data or has_begun):
                     raise ConnectionAbortedError("the connection was closed without an answer")
                 has_begun = True
@@ -218,21 +224,6 @@ class _AnswerReader:
                     raise h11.RemoteProtocolError(f"the answer is longer than {_MAX_ANSWER_BYTES:,} bytes")
         self._unread = connection.trailing_data[0]
         return WireAnswer(status=status, fields=tuple(fields), body=bytes(body))
-
-    def _read(self, deadline: float) -> bytes:
-        """Read some bytes. Bytes that came before the deadline are read even after it."""
-        left = max(0.0, deadline - time.monotonic())
-        if not select([self._sock], [], [], left)[0]:
-            raise TimeoutError
-        return self._sock.recv(_READ_BYTES)
-
-
-def _connection() -> h11.Connection:
-    """Return a connection that waits for the answer to some POST."""
-    connection = h11.Connection(h11.CLIENT, max_incomplete_event_size=_MAX_HEAD_BYTES)
-    connection.send(h11.Request(method="POST", target="/", headers=[("Host", "x"), ("Content-Length", "0")]))
-    connection.send(h11.EndOfMessage())
-    return connection
 
 
 def _said(error: OSError) -> str:

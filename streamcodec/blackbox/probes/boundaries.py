@@ -39,11 +39,6 @@ _MAX_PIECES = 250
 """Each piece takes time, because there is a pause between any two."""
 
 
-def _right(*fields: str) -> Make:
-    """Send a good message with more fields."""
-    return lambda target: target.send(target.any_form(), *fields, checks=True)
-
-
 def _text(change: Callable[[bytes], bytes]) -> Make:
     """Write the JSON in another way."""
 
@@ -179,10 +174,6 @@ def _elements_cut(target: Target) -> RawRequest:
     return _in_pieces(request, len(request.head), _PIECE_BYTES)
 
 
-def _elements_in_chunks(target: Target) -> RawRequest:
-    return _in_chunks(target, _many_elements(target, 100), 7)
-
-
 def _bits(patterns: dict[str, int]) -> Make:
     """Send a float of given bits."""
 
@@ -208,14 +199,6 @@ def _extremes(target: Target) -> RawRequest:
 def _absolute(target: Target) -> RawRequest:
     """Write the whole URL into the first line."""
     return _head(lambda head: head.replace(b" /", f" http://{target.authority}/".encode(), 1))(target)
-
-
-def _escaped(text: bytes) -> bytes:
-    return text.replace(b'"inputs"', b'"\\u0069nput\\u0073"').replace(b'"shape"', b'"\\u0073hape"')
-
-
-def _spread(text: bytes) -> bytes:
-    return b"\r\n\t" + json.dumps(json.loads(text), indent=3).encode() + b" \r\n\t\n"
 
 
 _QUIET = {"FP32": 0x7FC12345, "FP64": 0x7FF8123456789ABC, "FP16": 0x7E12}
@@ -251,13 +234,19 @@ PROBES = (
         _SPACE,
         _text(lambda text: text + b" " * (64 << 10)),
     ),
-    Probe("boundaries/spread", _ACCEPT, "JSON with tabs and line ends", _SPACE, _text(_spread)),
+    Probe(
+        "boundaries/spread",
+        _ACCEPT,
+        "JSON with tabs and line ends",
+        _SPACE,
+        _text(lambda text: b"\r\n\t" + json.dumps(json.loads(text), indent=3).encode() + b" \r\n\t\n"),
+    ),
     Probe(
         "boundaries/escaped-names",
         _ACCEPT,
         "JSON whose names are escaped",
         f"{JSON}, section 7: any character may be escaped",
-        _text(_escaped),
+        _text(lambda text: text.replace(b'"inputs"', b'"\\u0069nput\\u0073"').replace(b'"shape"', b'"\\u0073hape"')),
     ),
     Probe(
         "boundaries/id",
@@ -309,7 +298,7 @@ PROBES = (
         _ACCEPT,
         "Expect: 100-continue, and the body at once",
         f"{SEMANTICS}, section 10.1.1",
-        _right("Expect: 100-continue"),
+        lambda target: target.send(target.any_form(), "Expect: 100-continue", checks=True),
     ),
     Probe(
         "boundaries/pipelined", _ACCEPT, "two requests at once", f"{MESSAGING}, section 9.3.2: pipelining", _pipelined
@@ -368,7 +357,7 @@ PROBES = (
         _ACCEPT,
         "about 100 elements of BYTES in chunks of 7 bytes, which end within length prefixes",
         _CHUNKS,
-        _elements_in_chunks,
+        lambda target: _in_chunks(target, _many_elements(target, 100), 7),
     ),
     Probe("boundaries/quiet-nan", _ACCEPT, "a NaN with a payload", _BITS, _bits(_QUIET)),
     Probe("boundaries/signalling-nan", _ACCEPT, "a signalling NaN", _BITS, _bits(_SIGNALLING)),

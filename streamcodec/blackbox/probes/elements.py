@@ -35,11 +35,6 @@ def _ending_in(last: bytes) -> Make:
     return _made_of(lambda count: prefixed(b"ok") * (count - 1) + last)
 
 
-def _beginning_with(first: bytes) -> Make:
-    """Let the first element be these bytes."""
-    return _made_of(lambda count: first + prefixed(b"ok") * (count - 1))
-
-
 PROBES = (
     Probe(
         "elements/last-overruns",
@@ -60,7 +55,7 @@ PROBES = (
         _REFUSE,
         "a first element with a length of more than the whole tensor",
         _PREFIX,
-        _beginning_with(prefixed(b"a", 100_000)),
+        _made_of(lambda count: prefixed(b"a", 100_000) + prefixed(b"ok") * (count - 1)),
     ),
     Probe(
         "elements/2^32-1",

@@ -40,10 +40,6 @@ def _long_head(target: Target) -> RawRequest:
     return RawRequest(pieces=(head, *[piece] * (_HEAD_BYTES // len(piece))), ending=AfterSending.CUTS)
 
 
-def _many_fields(target: Target) -> RawRequest:
-    return target.send(target.any_form(), *(f"x{number}: 1" for number in range(20_000)))
-
-
 def _promised_header(target: Target) -> RawRequest:
     """Announce a JSON header of 2 GiB, and end after a few bytes of it."""
     data = target.head(f"Content-Length: {_TIB}", f"{HEADER_LENGTH_FIELD}: {1 << 31}") + b'{"inputs":'
@@ -86,14 +82,10 @@ def _gzip_with_zeros(data: bytes) -> bytes:
     return _GZIP_HEADER + start + zeros * count + packer.flush() + trailer
 
 
-def _deep(opening: bytes, closing: bytes) -> bytes:
-    return opening * _DEPTH + closing * _DEPTH
-
-
 def _deep_data(target: Target) -> RawRequest:
     """Nest data deeper than any shape is."""
     message = target.json()
-    text = message.with_input(data="here").text.replace(b'"here"', _deep(b"[", b"]"))
+    text = message.with_input(data="here").text.replace(b'"here"', b"[" * _DEPTH + b"]" * _DEPTH)
     return target.send(message, text=text)
 
 
@@ -136,7 +128,13 @@ _NAMED = (
     Probe(
         "heavy/head-without-end", Expectation.REFUSE_OR_CLOSE, "a head of 16 MiB that does not end", CAUTION, _long_head
     ),
-    Probe("heavy/many-fields", _EITHER, "a head of 20,000 fields", CAUTION, _many_fields),
+    Probe(
+        "heavy/many-fields",
+        _EITHER,
+        "a head of 20,000 fields",
+        CAUTION,
+        lambda target: target.send(target.any_form(), *(f"x{number}: 1" for number in range(20_000))),
+    ),
     Probe(
         "heavy/promised-header",
         Expectation.REFUSE_OR_CLOSE,

@@ -35,10 +35,6 @@ def _overflowing(target: Target) -> RawRequest:
     return target.send(message.with_input(shape=[*[1] * (len(shape) - 1), wrapped]))
 
 
-def _huge(shape: list[int]) -> list[int]:
-    return [1 << 40, 1 << 40, *shape]
-
-
 PROBES = (
     Probe(
         "shapes/minus-one",
@@ -115,7 +111,13 @@ PROBES = (
         _COUNT,
         _overflowing,
     ),
-    Probe("shapes/2^80", _REFUSE, "two more sizes of 2^40 before the others", _COUNT, _shaped(_huge)),
+    Probe(
+        "shapes/2^80",
+        _REFUSE,
+        "two more sizes of 2^40 before the others",
+        _COUNT,
+        _shaped(lambda shape: [1 << 40] * 2 + shape),
+    ),
     Probe("shapes/4000-digits", _REFUSE, "a size of 4,000 digits", _COUNT, _shaped(lambda _: [10**3999])),
     Probe("shapes/rank-1000", _REFUSE, "1,000 dimensions of 2", _COUNT, _shaped(lambda _: [2] * 1000)),
 )

@@ -84,11 +84,6 @@ def _payload(change: Callable[[bytes], bytes]) -> Make:
     return make
 
 
-def _absent(target: Target) -> RawRequest:
-    """Leave the size out, so that the tensor has no source."""
-    return target.send(target.binary(target.fixed()).with_input(parameters={}))
-
-
 PROBES = (
     Probe("sizes/negative", _REFUSE, "a negative size", _SIZE, _claiming(lambda nbytes: -nbytes)),
     Probe(
@@ -143,7 +138,13 @@ PROBES = (
     Probe("sizes/text", _REFUSE, 'the right size as "8"', _INTEGER, _claiming(str)),
     Probe("sizes/boolean", _REFUSE, "true", _INTEGER, _claiming(lambda _: True)),
     Probe("sizes/array", _REFUSE, "the right size as [8]", _INTEGER, _claiming(lambda nbytes: [nbytes])),
-    Probe("sizes/absent", _REFUSE, "no size and no data; all bytes are sent", _EXACT, _absent),
+    Probe(
+        "sizes/absent",
+        _REFUSE,
+        "no size and no data; all bytes are sent",
+        _EXACT,
+        lambda target: target.send(target.binary(target.fixed()).with_input(parameters={})),
+    ),
     Probe(
         "sizes/trailing-byte", _REFUSE, "one byte after the last tensor", _EXACT, _payload(lambda data: data + b"\0")
     ),
