@@ -70,7 +70,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("url", metavar="URL", help="of the server, as http://127.0.0.1:8000")
     parser.add_argument("--model", required=True, metavar="MODEL", help="name of the model")
     _add_load(parser)
-    _add_request(parser)
+    group = parser.add_argument_group("request")
+    add_inputs(group)
+    group.add_argument("--model-version", metavar="VERSION", help="of the model (default: the server's choice)")
+    group.add_argument(
+        "--tensors", choices=("binary", "json"), default="binary", help="form of tensors (default: %(default)s)"
+    )
+    add_header(group)
+    add_trust(group)
     add_making(parser.add_argument_group("random inputs", "Floats are from 0 to 1, integers from 0 to 99."))
     group = parser.add_argument_group("results")
     group.add_argument("--json", metavar="FILE", help="write the results for programs; - for standard output")
@@ -108,25 +115,15 @@ def _add_load(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_request(parser: argparse.ArgumentParser) -> None:
-    """Add the options about the request."""
-    group = parser.add_argument_group("request")
-    add_inputs(group)
-    group.add_argument("--model-version", metavar="VERSION", help="of the model (default: the server's choice)")
-    group.add_argument(
-        "--tensors", choices=("binary", "json"), default="binary", help="form of tensors (default: %(default)s)"
-    )
-    add_header(group)
-    add_trust(group)
-
-
 def run(options: argparse.Namespace) -> None:
     """Measure and report."""
     if options.plot is not None:
         check_plot(options.plot)
     with contextlib.ExitStack() as files:  # opened before anything is sent, because the run may not be repeatable
         json_file = _opened(files, options.json)
-        inputs = _checked_inputs(options)
+        with _client(options) as client:  # and the model is to accept them
+            inputs = made_inputs(options, client)
+            client.infer(options.model, inputs, version=options.model_version, is_binary=options.tensors == "binary")
         request = whole_request(
             options.url,
             options.model,
@@ -143,14 +140,6 @@ def run(options: argparse.Namespace) -> None:
     if errors := sum(row.measured.errors.total() for row in rows):
         requests = errors + sum(row.measured.latencies.count for row in rows)
         raise LocalProtocolError(f"{errors} of {requests} requests failed")
-
-
-def _checked_inputs(options: argparse.Namespace) -> dict[str, np.ndarray[Any, Any]]:
-    """Make the inputs, and see that the model accepts them."""
-    with _client(options) as client:
-        inputs = made_inputs(options, client)
-        client.infer(options.model, inputs, version=options.model_version, is_binary=options.tensors == "binary")
-    return inputs
 
 
 def _client(options: argparse.Namespace) -> Client:

@@ -14,14 +14,11 @@ _MAX_TENSORS: Final = 4
 
 def describe(models: ModelRegistry) -> Iterator[str]:
     """Describe the models; only the first ones if there are very many."""
-    yield from (f"  {_description(model)}" for model in islice(models, _MAX_MODELS))
+    for model in islice(models, _MAX_MODELS):
+        versions = f"version{'s' if len(model.versions) > 1 else ''} {', '.join(model.versions)}"
+        yield f"  {model.name}, {versions}: {_tensors(model.inputs)} -> {_tensors(model.outputs)}; {_manner(model)}"
     if others := sum(1 for _ in islice(models, _MAX_MODELS, None)):
         yield f"  and {others} more"
-
-
-def _description(model: Model) -> str:
-    versions = f"version{'s' if len(model.versions) > 1 else ''} {', '.join(model.versions)}"
-    return f"{model.name}, {versions}: {_tensors(model.inputs)} -> {_tensors(model.outputs)}; {_manner(model)}"
 
 
 def _manner(model: Model) -> str:

@@ -93,8 +93,15 @@ def keep(unfinished: Path, path: Path, *, replaces: bool) -> None:
     check_free(path, replaces=replaces)
     if replaces:
         unfinished.replace(path)
-    else:
-        _give_new_name(unfinished, path)
+        return
+    try:
+        path.hardlink_to(unfinished)  # unlike a rename, this never replaces a file, even one that comes at this moment
+    except FileExistsError:
+        raise _exists(path) from None
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        unfinished.rename(path)
 
 
 def _unfinished(folder: Path) -> Path:
@@ -137,18 +144,6 @@ def check_free(path: Path, *, replaces: bool) -> None:
     """Raise FileExistsError if the file exists and must not be replaced."""
     if not replaces and os.path.lexists(path):
         raise _exists(path)
-
-
-def _give_new_name(file: Path, path: Path) -> None:
-    """Rename a file to an unused name, even if another program creates that name at this moment."""
-    try:
-        path.hardlink_to(file)  # unlike a rename, this never replaces a file
-    except FileExistsError:
-        raise _exists(path) from None
-    except OSError as error:
-        if error.errno not in _NO_LINKS:
-            raise
-        file.rename(path)
 
 
 def _exists(path: Path) -> FileExistsError:

@@ -109,9 +109,10 @@ def run(options: argparse.Namespace) -> None:
         raise
     except OSError as error:
         raise _given_up(str(error)) from None
-    status = _status(results)
-    if status:
-        raise SystemExit(status)
+    if any(result.finding for result in results):
+        raise SystemExit(_FOUND)
+    if not _has_run(results) or any(result.state is ProbeState.NOT_RUN for result in results):
+        raise SystemExit(_CANNOT)
 
 
 def _add_choices(parser: argparse.ArgumentParser) -> None:
@@ -159,8 +160,10 @@ def _examiner(options: argparse.Namespace) -> Examiner:
     try:
         address = _address(options.url)
         pacer = Pacer(max_requests=options.max_requests, max_rate=options.max_rate)
-        wire = Wire(address=_checked_address(address, is_owned=options.i_own_this_host), pacer=pacer)
-        return _learned(options, address, wire)
+        place: tuple[str, int] | str | None = address.socket_path  # which is on this machine
+        if place is None:
+            place = _checked_host(address, is_owned=options.i_own_this_host), address.port
+        return _learned(options, address, Wire(address=place, pacer=pacer))
     except (CannotExamineError, LocalProtocolError) as error:
         raise _given_up(str(error)) from None
     except OutOfRequestsError:
@@ -192,17 +195,6 @@ def _address(url: str) -> Address:
     if not _PATH.fullmatch(address.prefix):
         raise CannotExamineError(f"the path of {url!r} has characters that must be percent-encoded")
     return address
-
-
-def _checked_address(address: Address, *, is_owned: bool) -> tuple[str, int] | str:
-    """Return where to connect; a Unix socket is on this machine.
-
-    Raises:
-        CannotExamineError: as `_checked_host`.
-    """
-    if address.socket_path is not None:
-        return address.socket_path
-    return _checked_host(address, is_owned=is_owned), address.port
 
 
 def _checked_host(address: Address, *, is_owned: bool) -> str:
@@ -299,13 +291,6 @@ def _summary(results: list[Result]) -> str:
 
 def _has_run(results: list[Result]) -> bool:
     return any(result.state in {ProbeState.PASSED, ProbeState.FOUND} for result in results)
-
-
-def _status(results: list[Result]) -> int:
-    if any(result.finding for result in results):
-        return _FOUND
-    is_whole = _has_run(results) and not any(result.state is ProbeState.NOT_RUN for result in results)
-    return 0 if is_whole else _CANNOT
 
 
 def _opened(files: ExitStack, path: Path | None) -> TextIO | None:

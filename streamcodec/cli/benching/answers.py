@@ -75,15 +75,14 @@ class AnswerReader:
             if len(data) == self._usual_bytes and bytes(data[: len(self._known)]) == self._known:
                 return True  # the answer is as the one before it
             self._is_between = False
-        self._is_between = is_complete = self._is_end(data)
-        return is_complete
-
-    def _is_end(self, data: memoryview) -> bool:
         if self._missing:
-            return self._is_counted(len(data))
-        if self._chunks is not None:
-            return self._is_last_chunk(self._chunks, data)
-        return not self._is_open and self._is_whole(self._start + bytes(data))
+            is_complete = self._is_counted(len(data))
+        elif self._chunks is not None:
+            is_complete = self._is_last_chunk(self._chunks, data)
+        else:
+            is_complete = not self._is_open and self._is_whole(self._start + bytes(data))
+        self._is_between = is_complete
+        return is_complete
 
     def receive_eof(self) -> bool:
         """Report the end of the connection; return whether it was the end of the answer."""
@@ -97,24 +96,17 @@ class AnswerReader:
         while True:
             end = data.find(_END, start)
             if end < 0:
-                self._keep(data[start:])
+                if len(data) - start > _MAX_HEAD_BYTES:
+                    raise InvalidAnswerError
+                self._start = data[start:]
                 return False
-            self._keep_head(data[start : end + len(_END)])
-            start = end + len(_END)
+            head, start = data[start : end + len(_END)], end + len(_END)
+            if head != self._known:
+                self.head, self._known = _parsed(head), head
+                is_usual = self.head.length is not None and self.head.status not in _INTERIM
+                self._usual_bytes = len(head) + (self.head.length or 0) if is_usual else -1
             if self.head.status not in _INTERIM:
                 return self._begin_body(memoryview(data)[start:])
-
-    def _keep_head(self, head: bytes) -> None:
-        if head != self._known:
-            self.head, self._known = _parsed(head), head
-            is_usual = self.head.length is not None and self.head.status not in _INTERIM
-            self._usual_bytes = len(head) + (self.head.length or 0) if is_usual else -1
-
-    def _keep(self, start: bytes) -> None:
-        """Keep the beginning of a head."""
-        if len(start) > _MAX_HEAD_BYTES:
-            raise InvalidAnswerError
-        self._start = start
 
     def _begin_body(self, data: memoryview) -> bool:
         self._start = b""

@@ -89,7 +89,8 @@ class Load:
         now = time.perf_counter()
         look = now + _TICK
         while now < schedule.end or len(self._idle) + len(self._broken) < len(self._connections):
-            self._begin_due(schedule, now)
+            while self._idle and (due := schedule.due(now)) is not None:
+                self._begin(self._idle.pop(), due, now)
             until = min(look, schedule.end) if now < schedule.end else look
             if self._idle:
                 until = min(until, schedule.next_time(now))
@@ -103,10 +104,6 @@ class Load:
                     return
                 self._look_after(now)
 
-    def _begin_due(self, schedule: Schedule, now: float) -> None:
-        while self._idle and (due := schedule.due(now)) is not None:
-            self._begin(self._idle.pop(), due, now)
-
     def _begin(self, connection: LoadConnection, due: float, now: float) -> None:
         try:
             if not connection.begin(due, now):
@@ -117,7 +114,9 @@ class Load:
     def _go_on(self, connection: LoadConnection, schedule: Schedule) -> None:
         """Do what can be done on a connection that is ready; if its answer is complete, begin the next request."""
         if not connection.is_busy:
-            self._reopen_idle(connection)
+            self._idle.remove(connection)
+            self._drop(connection)
+            self._reopen(connection)
             return
         was_sending = connection.is_sending
         try:
@@ -162,11 +161,6 @@ class Load:
         self._measured.errors[cause] += 1
         self._drop(connection)
         self._broken.append(connection)
-
-    def _reopen_idle(self, connection: LoadConnection) -> None:
-        self._idle.remove(connection)
-        self._drop(connection)
-        self._reopen(connection)
 
     def _reopen(self, connection: LoadConnection) -> None:
         try:

@@ -64,18 +64,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "url", metavar="URL", help="of the server, as http://127.0.0.1:8000 or http+unix://%%2Frun%%2Fx.sock"
     )
     parser.add_argument("model", metavar="MODEL", help="name of the model")
-    _add_request(parser)
-    _add_files(parser)
-    _add_transfer(parser)
-    parser.set_defaults(run=run)
-
-
-def _add_request(parser: argparse.ArgumentParser) -> None:
-    """Add the options about the request."""
     group = parser.add_argument_group("request")
     add_inputs(group)
     add_asking(group)
     add_making(group)
+    _add_files(parser)
+    _add_transfer(parser)
+    parser.set_defaults(run=run)
 
 
 def _add_files(parser: argparse.ArgumentParser) -> None:

@@ -23,7 +23,8 @@ def add_trust(group: argparse._ArgumentGroup) -> None:
         metavar="PATH",
         help="trust the certificates of this file or folder, and not those that the system trusts; for https",
     )
-    group.set_defaults(told=_told)
+    # An error of `Client` names its argument, this command its option.
+    group.set_defaults(told=lambda error: str(error).replace(TRUST_ARGUMENT, f"{_FLAG} PATH"))
 
 
 def trusted(options: argparse.Namespace) -> ssl.SSLContext | None:
@@ -38,8 +39,3 @@ def trusted(options: argparse.Namespace) -> ssl.SSLContext | None:
         return client_context(verify=options.ca)
     except LocalProtocolError as error:
         raise LocalProtocolError(f"{_FLAG}: {str(error).partition(': ')[2]}") from None
-
-
-def _told(error: BaseException) -> str:
-    """Return the text of an error, with the option of these commands in place of the argument of `Client`."""
-    return str(error).replace(TRUST_ARGUMENT, f"{_FLAG} PATH")

@@ -194,11 +194,9 @@ def _png(picture: Picture) -> bytes:
     fields = struct.pack(">2I5B", picture.width, picture.height, 8, _COLOUR_TYPES[picture.channels], 0, 0, 0)
     pixels = zlib.compress(b"".join(b"\0" + row for row in rows))
     chunks = ((b"IHDR", fields), (b"IDAT", pixels), (b"IEND", b""))
-    return b"\x89PNG\r\n\x1a\n" + b"".join(_chunk(kind, data) for kind, data in chunks)
-
-
-def _chunk(kind: bytes, data: bytes) -> bytes:
-    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data)) for kind, data in chunks
+    )
 
 
 def _pre(lines: Iterable[str]) -> str:

@@ -99,10 +99,11 @@ def add_limits(parser: argparse.ArgumentParser) -> None:
         help="average bytes a second of tensors, and of answers that are received; 0 for no minimum (default: "
         f"{ServerOptions().min_rate:g})",
     )
+    values = " ".join(f"{flag_of(name)} {value:g}" for name, value in SLOW_LINKS.items())
     group.add_argument(
         "--slow-links",
         action="store_true",
-        help=f"for clients on links of a few kB/s with pauses: {_slow_links_text()}; a slow attacker keeps its "
+        help=f"for clients on links of a few kB/s with pauses: {values}; a slow attacker keeps its "
         "connection for as long, so use it where all clients are known",
     )
     add_small(group)
@@ -120,8 +121,3 @@ def add_limits(parser: argparse.ArgumentParser) -> None:
 def flag_of(name: str) -> str:
     """Return the flag of a limit."""
     return "--" + name.removesuffix("_bytes").replace("_", "-")
-
-
-def _slow_links_text() -> str:
-    """Return what `--slow-links` stands for."""
-    return " ".join(f"{flag_of(name)} {value:g}" for name, value in SLOW_LINKS.items())

@@ -63,7 +63,9 @@ def load(text: str) -> Loaded:
         LocalProtocolError: the module has no such object, or the object cannot be served.
     """
     name, separator, path = text.partition(":")
-    module = _module(name)
+    if "" not in sys.path:  # the current directory comes first
+        sys.path.insert(0, "")
+    module = _module_of_file(Path(name)) if name.endswith(".py") or os.sep in name else _imported(name)
     path = path if separator else _usual_name(module, name)
     found: Any = module
     for attribute in path.split("."):
@@ -108,15 +110,6 @@ def _others() -> tuple[str, ...]:
 
     names = ("stdlib", "platstdlib", "purelib", "platlib")
     return *(sysconfig.get_path(name) + os.sep for name in names), str(Path(__file__).parents[2]) + os.sep
-
-
-def _module(name: str) -> ModuleType:
-    """Import a module, from the current directory first."""
-    if "" not in sys.path:
-        sys.path.insert(0, "")
-    if name.endswith(".py") or os.sep in name:
-        return _module_of_file(Path(name))
-    return _imported(name)
 
 
 def _module_of_file(path: Path) -> ModuleType:

@@ -130,16 +130,12 @@ def _status_of_run() -> int | None:
             except KeyboardInterrupt as stop:
                 handled()
                 stopped_with = 0 if isinstance(stop, _Terminated) else INTERRUPTED
-                _end_orderly(process)
+                try:
+                    process.wait(_ORDERLY_SECONDS)
+                except subprocess.TimeoutExpired:
+                    process.terminate()
             status = process.wait() or stopped_with
     return status if status >= 0 else 128 - status  # the convention of shells
-
-
-def _end_orderly(process: subprocess.Popen[bytes]) -> None:
-    try:
-        process.wait(_ORDERLY_SECONDS)
-    except subprocess.TimeoutExpired:
-        process.terminate()
 
 
 def _end(process: subprocess.Popen[bytes], seconds: float) -> None:

@@ -90,26 +90,16 @@ def sizes_of(options: argparse.Namespace, *, processes: int = 1) -> Sizes:
         pool_bytes = small_pool_bytes(part)
     server_options = ServerOptions(**{**chosen, "max_memory_bytes": left.budget, **own})
     if server_options.max_memory_bytes // processes < _MUCH_MEMORY_BYTES:
-        _give_freed_memory_back()
+        # Large blocks always come from the system, and go back to it. Else the GNU C library keeps freed memory for the
+        # next allocation: each freed large block raises the size from which blocks come from the system to its own
+        # size, up to 32 MiB, and twice as much may then stay in each of its heaps.
+        _tell_c_library(_M_MMAP_THRESHOLD, _LARGE_BLOCK_BYTES)
     if options.small or left.is_address_space or left.nbytes < _LITTLE_MEMORY_BYTES:
-        _spare_threads()
+        # Threads have small stacks, and no heaps of their own: each would reserve 64 MiB, and keep what others lack.
+        _tell_c_library(_M_ARENA_MAX, 1)
+        with contextlib.suppress(ValueError, RuntimeError):  # a system whose stacks cannot be chosen
+            threading.stack_size(_STACK_BYTES)
     return Sizes(options=server_options, pool_bytes=pool_bytes, left=left)
-
-
-def _give_freed_memory_back() -> None:
-    """Allocate large blocks always from the system, and return them to it.
-
-    The GNU C library keeps freed memory for the next allocation. Each freed large block raises the size from which
-    blocks come from the system to its own size, up to 32 MiB. Twice as much may then stay in each of its heaps.
-    """
-    _tell_c_library(_M_MMAP_THRESHOLD, _LARGE_BLOCK_BYTES)
-
-
-def _spare_threads() -> None:
-    """Give threads small stacks, and no heaps of their own: each would reserve 64 MiB, and keep what others lack."""
-    _tell_c_library(_M_ARENA_MAX, 1)
-    with contextlib.suppress(ValueError, RuntimeError):  # a system whose stacks cannot be chosen
-        threading.stack_size(_STACK_BYTES)
 
 
 def _tell_c_library(parameter: int, value: int) -> None:
