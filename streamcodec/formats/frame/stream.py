@@ -268,7 +268,10 @@ class FrameReader(Generic[EventT]):
         if not 0 < nbytes <= room or not self.needs_data:
             msg = f"{nbytes} bytes cannot have been written to a buffer of {room}"
             raise LocalProtocolError(msg)
-        self._took(nbytes)
+        if self._left:
+            self._skip(nbytes)
+        else:
+            self._search(bytes(self._window[: self._filled + nbytes]))
 
     def _take(self, source: memoryview) -> int:
         """Take bytes in one step; return how many."""
@@ -284,13 +287,6 @@ class FrameReader(Generic[EventT]):
         wanted = HEAD_BYTES - before if self._error is None else _SEARCHED_AT_ONCE
         data = bytes(self._window[:before]) + bytes(source[:wanted])
         return self._search(data) - before
-
-    def _took(self, nbytes: int) -> None:
-        """Go on after `nbytes` more bytes, which are skipped, or in the window."""
-        if self._left:
-            self._skip(nbytes)
-        else:
-            self._search(bytes(self._window[: self._filled + nbytes]))
 
     def _skip(self, nbytes: int) -> None:
         """Skip bytes of a frame that was refused."""

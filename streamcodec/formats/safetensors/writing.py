@@ -43,17 +43,13 @@ def encode(tensors: Mapping[str, np.ndarray[Any, Any] | Rows], metadata: Mapping
         parts.append(binary_form(values, find_datatype(names[name])))
         begin, position = position, position + parts[-1][1]
         header[name] = {"dtype": names[name], "shape": values.shape, "data_offsets": (begin, position)}
-    text = _encoded(json.dumps(header, ensure_ascii=False, separators=(",", ":")))
-    text += b" " * (-len(text) % 8)
-    return message_of(len(text).to_bytes(LENGTH_BYTES, "little") + text, parts)
-
-
-def _encoded(text: str) -> bytes:
     try:
-        return text.encode()
+        text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
     except UnicodeEncodeError:
         msg = "a name, or the metadata, hold half of a surrogate pair"
         raise LocalProtocolError(msg) from None
+    text += b" " * (-len(text) % 8)
+    return message_of(len(text).to_bytes(LENGTH_BYTES, "little") + text, parts)
 
 
 def _dtype_name(name: str, values: object) -> str:

@@ -104,7 +104,9 @@ def header_form_of(fields: FieldValues) -> tuple[int | None, str | None]:
 
 def header_form(values: Sequence[bytes], content_types: Sequence[bytes]) -> tuple[int | None, str | None]:
     """Return the length of the JSON header, and the media type if that declares it; see `parse_header_length`."""
-    length = _field_length(values) if values else None
+    if len(values) > 1:
+        raise _invalid(f"{HEADER_LENGTH_FIELD} occurs {len(values)} times")
+    length = _decimal(values[0], HEADER_LENGTH_FIELD) if values else None
     sized = parse_media_type(content_types)
     if sized is None:
         return length, None
@@ -146,12 +148,6 @@ def checked_media_type(media_type: str) -> str:
         msg = f"the media types with the header's length are {' and '.join(_MEDIA_TYPES)}, not {shown(media_type)}"
         raise LocalProtocolError(msg)
     return media_type
-
-
-def _field_length(values: Sequence[bytes]) -> int:
-    if len(values) > 1:
-        raise _invalid(f"{HEADER_LENGTH_FIELD} occurs {len(values)} times")
-    return _decimal(values[0], HEADER_LENGTH_FIELD)
 
 
 def _header_size(value: bytes, name: re.Match[bytes]) -> int:

@@ -120,12 +120,9 @@ class Layout(Generic[MessageT]):
         if reader.length is not None:
             return
         if (yield from reader.look_ahead(scratch_bytes(1))):
-            raise self._trailing_bytes(reader)
-
-    def _trailing_bytes(self, reader: Reader) -> RemoteProtocolError:
-        error = reader.trailing_bytes()
-        error.message += self._if_undeclared
-        return error
+            error = reader.trailing_bytes()
+            error.message += self._if_undeclared
+            raise error
 
     def _read_long(self, reader: Reader, length: int) -> Reading[MessageT]:
         """Read a long header of known length."""

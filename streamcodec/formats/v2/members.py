@@ -95,20 +95,12 @@ def read_parameters(entry: dict[str, Any], path: str) -> Mapping[str, Any]:
     if not parameters:
         return NOTHING
     if not PLAIN_TYPES.issuperset(map(type, parameters.values())):
-        _check_overflow(parameters, f"{path}.parameters")
+        # A number became infinite when it was parsed: the model's parameters could not be written as JSON.
+        found = find(parameters, float, lambda numbers: math.inf in map(abs, numbers), f"{path}.parameters")
+        if found is not None:
+            msg = "the number is larger than any double"
+            raise RemoteProtocolError(msg, code=ErrorCode.INVALID_MEMBER, path=found)
     return MappingProxyType(parameters)
-
-
-def _check_overflow(parameters: dict[str, Any], path: str) -> None:
-    """Refuse a number that became infinite when it was parsed: the model's parameters could not be written as JSON."""
-    found = find(parameters, float, _has_infinity, path)
-    if found is not None:
-        msg = "the number is larger than any double"
-        raise RemoteProtocolError(msg, code=ErrorCode.INVALID_MEMBER, path=found)
-
-
-def _has_infinity(numbers: list[float]) -> bool:
-    return math.inf in map(abs, numbers)
 
 
 def optional(members: Mapping[str, Any], key: str, kind: type[_T], path: str) -> _T | None:

@@ -124,18 +124,14 @@ class TensorReader:
         if not self.tensors:
             self._start = self._offset = nbytes
             self.read_all(root)
-        if self._start is None:
-            yield from self._move(nbytes)
+        if self._start is None:  # the length of the header was not known before: it is added to the offsets
+            for index, spec in enumerate(self.tensors):
+                if spec.offset is not None:
+                    self.tensors[index] = replaced(spec, offset=spec.offset + nbytes)
+                    self._check_end(spec.offset + nbytes + spec.nbytes, f"$.{self.key}[{index}]")
+                if index % ENTRIES_PER_TURN == 0:
+                    yield
         return tuple(self.tensors)
-
-    def _move(self, nbytes: int) -> Turns:
-        """Add the length of the header to the offsets, if it was not known before."""
-        for index, spec in enumerate(self.tensors):
-            if spec.offset is not None:
-                self.tensors[index] = replaced(spec, offset=spec.offset + nbytes)
-                self._check_end(spec.offset + nbytes + spec.nbytes, f"$.{self.key}[{index}]")
-            if index % ENTRIES_PER_TURN == 0:
-                yield
 
     @property
     def _path(self) -> str:
