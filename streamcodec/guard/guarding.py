@@ -167,7 +167,12 @@ class Guard:
 
     def _enter(self, sock: socket.socket) -> Link | None:
         observe = None if self._observers is None else self._observers.of(client_of(sock))
-        link = Link(self._shared, _host_of(sock), observe)
+        try:
+            name = sock.getpeername()
+        except OSError:  # the client has left
+            name = ""
+        host = str(name[0]) if isinstance(name, tuple) else ""  # a Unix socket has none
+        link = Link(self._shared, host, observe)
         return link if self._admission.enter(link, link) else None
 
     async def _serve(self, sock: socket.socket, link: Link) -> None:
@@ -185,12 +190,3 @@ def _trusting(authorities: str | Path, context: ssl.SSLContext | None) -> ssl.SS
         return client_context(verify=authorities)
     except LocalProtocolError as error:
         raise LocalProtocolError(str(error).replace("verify=", "upstream_ca=", 1)) from None
-
-
-def _host_of(sock: socket.socket) -> str:
-    """Return the address of a client without its port; empty for a Unix socket, or if the client has left."""
-    try:
-        name = sock.getpeername()
-    except OSError:
-        return ""
-    return str(name[0]) if isinstance(name, tuple) else ""

@@ -105,7 +105,10 @@ class _Examination:
 
     def __init__(self, source: Source, form: Form | None, header_length: int | None) -> None:
         self._source = source
-        self._beginning = self._read_beginning()
+        start = b""
+        while len(start) < _BEGINNING_BYTES and (part := source.read(_BEGINNING_BYTES - len(start))):
+            start += part
+        self._beginning = start
         if form is None:
             form = recognise(self._beginning, source.name) if header_length is None else body_form(self._beginning)
         self._form = form
@@ -143,12 +146,6 @@ class _Examination:
         else:
             self._drive(self._decoder())
         self._check_rest(kept)
-
-    def _read_beginning(self) -> bytes:
-        data = b""
-        while len(data) < _BEGINNING_BYTES and (part := self._source.read(_BEGINNING_BYTES - len(data))):
-            data += part
-        return data
 
     def _decoder(self) -> Decoder[Any]:
         length, place = self._source.nbytes, self._collector.place

@@ -43,7 +43,8 @@ def recognise(start: bytes, name: str) -> Form:
             return form
     if _REQUEST_LINE.match(start):
         return Form.HTTP_REQUEST
-    if _begins_safetensors(start):
+    length = int.from_bytes(start[:_LENGTH_BYTES], "little")
+    if length <= _MOST_HEADER_BYTES and start[_LENGTH_BYTES : _LENGTH_BYTES + 1] == b"{":
         return Form.SAFETENSORS
     by_name = next((form for suffix, form in _SUFFIXES.items() if name.lower().endswith(suffix)), None)
     return by_name or body_form(start)
@@ -59,8 +60,3 @@ def is_inference(start: bytes) -> bool:
     """Tell whether a JSON document is an inference response, and not metadata or an error."""
     names = top_names(start[:_SAMPLE_BYTES])
     return "outputs" in names and not names & {"inputs", "platform", "versions"}
-
-
-def _begins_safetensors(start: bytes) -> bool:
-    length = int.from_bytes(start[:_LENGTH_BYTES], "little")
-    return length <= _MOST_HEADER_BYTES and start[_LENGTH_BYTES : _LENGTH_BYTES + 1] == b"{"

@@ -82,7 +82,15 @@ class Board:
 
     def publish(self, families: Iterable[Metric]) -> None:
         """Write the present metrics of this process, so that other processes can show them."""
-        self._write(str(os.getpid()), _plain(families))
+        plain = {
+            family.name: {
+                "text": family.documentation,
+                "type": family.type,
+                "samples": [[sample.name, sample.labels, sample.value] for sample in family.samples],
+            }
+            for family in families
+        }
+        self._write(str(os.getpid()), plain)
 
     def collect(self) -> list[Metric]:
         """Return the metrics of all processes."""
@@ -113,17 +121,6 @@ class Board:
             return json.loads((self.folder / name).read_text())
         except OSError:  # folded in the meantime, or nothing has been written yet
             return {}
-
-
-def _plain(families: Iterable[Metric]) -> _Families:
-    return {
-        family.name: {
-            "text": family.documentation,
-            "type": family.type,
-            "samples": [[sample.name, sample.labels, sample.value] for sample in family.samples],
-        }
-        for family in families
-    }
 
 
 def _by_worker(families: _Families, worker: str) -> _Families:

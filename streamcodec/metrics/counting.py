@@ -83,7 +83,7 @@ class RequestCounts:
         key = (
             (request.model, request.version, request.status, code)
             if request.method == "POST"
-            else _others(request, code)
+            else (None, None, request.status, code)  # it asks no model for an inference
         )
         series = self._series.get(key) or self._begin(key)
         series.count += 1
@@ -130,11 +130,6 @@ class RequestCounts:
 
     def _has(self, model: str | None, version: str | None) -> bool:
         return model is not None and version is not None and self._models.statistics(model, version) is not None
-
-
-def _others(request: RequestRecord, code: str | None) -> _Key:
-    """Return the key of a request that asks no model for an inference."""
-    return None, None, request.status, code
 
 
 def is_inference(request: RequestRecord, models: ModelRegistry) -> bool:

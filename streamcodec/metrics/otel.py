@@ -140,7 +140,8 @@ class Telemetry(Observer):
             span.set_attributes({**attributes, **_details(request)})
             if request.cause is not None:
                 span.record_exception(request.cause)
-            if _is_failure(request):
+            # The server has not done its part. For OpenTelemetry, status 4xx is no error of a server.
+            if request.ending is not Ending.COMPLETE or (request.status or 0) >= HTTPStatus.INTERNAL_SERVER_ERROR:
                 span.set_status(Status(StatusCode.ERROR))
         span.end(int((request.started + request.seconds) * _NANOSECONDS))
 
@@ -221,11 +222,6 @@ def _error_type(request: RequestRecord) -> str | None:
     if request.status is not None and request.status >= HTTPStatus.BAD_REQUEST:
         return str(request.status)
     return None
-
-
-def _is_failure(request: RequestRecord) -> bool:
-    """Whether the server has not done its part: for OpenTelemetry, status 4xx is no error of a server."""
-    return request.ending is not Ending.COMPLETE or (request.status or 0) >= HTTPStatus.INTERNAL_SERVER_ERROR
 
 
 def _details(request: RequestRecord) -> Mapping[str, str | int | float]:

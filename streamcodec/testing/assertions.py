@@ -7,7 +7,7 @@ outcome, too, with its place and text.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import accumulate, pairwise
 from typing import Any, Final, Protocol, cast
@@ -318,17 +318,12 @@ def _with_fewest_cuts(chunks: list[bytes], finding: Callable[[list[bytes]], str 
         while start < len(places) and count < _MOST_RUNS:
             count += 1
             fewer = places[:start] + places[start + step :]
-            if (found := finding([*_cut(data, fewer)])) is not None:
+            if (found := finding([data[a:b] for a, b in pairwise([0, *fewer, len(data)])])) is not None:
                 places, told = fewer, found
             else:
                 start += step
         step //= 2
     return told
-
-
-def _cut(data: bytes, places: list[int]) -> Iterator[bytes]:
-    for start, end in pairwise([0, *places, len(data)]):
-        yield data[start:end]
 
 
 _MANY: Final = 8

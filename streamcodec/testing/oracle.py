@@ -68,7 +68,12 @@ def read_message(body: bytes, header_length: int | None, *, is_response: bool | 
 def _read(body: bytes, end: int, *, is_response: bool | None) -> dict[str, Any]:
     _require(0 < end <= len(body), "the header has an impossible length")
     text = body[:end].decode()
-    header = json.loads(text, object_pairs_hook=_unique, parse_constant=_Literal, parse_int=_integer)
+    header = json.loads(
+        text,
+        object_pairs_hook=_unique,
+        parse_constant=_Literal,
+        parse_int=lambda literal: _NegativeZero() if literal == "-0" else int(literal),
+    )
     json.dumps(header, ensure_ascii=False).encode()  # raises for half of a surrogate pair
     is_response = "inputs" not in header if is_response is None else is_response
     entries = header["outputs" if is_response else "inputs"]
@@ -140,10 +145,6 @@ def _flat(data: Any, shape: list[int]) -> list[Any]:  # noqa: ANN401 - any JSON 
             level = [value for item in level for value in item]
         return level
     return data
-
-
-def _integer(literal: str) -> int:
-    return _NegativeZero() if literal == "-0" else int(literal)
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

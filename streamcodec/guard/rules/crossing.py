@@ -74,7 +74,8 @@ class Crossing:
         length, limits = self.head.content_length, self._limits
         most = max_document_bytes(limits) if self.is_document else limits.max_document_bytes
         if (length or 0) > most:
-            raise _too_long(most)
+            msg = f"the body of this request, which is no inference, may have {most} bytes"
+            raise LimitExceededError(msg, limit="max_document_bytes")
         if length is None or (self.is_document and self.head.fields.encoding_of(length) is not None):
             length = most
         if not has_room(DOCUMENT_COPIES * length if self.is_document else length):
@@ -160,8 +161,3 @@ def _check_raw(head: RequestHead, limits: Limits) -> None:
     if length > min(limits.max_tensor_bytes, limits.max_message_bytes):
         msg = f"the tensor has {length} bytes, {limits.max_tensor_bytes} are allowed"
         raise LimitExceededError(msg, limit="max_tensor_bytes")
-
-
-def _too_long(most: int) -> LimitExceededError:
-    msg = f"the body of this request, which is no inference, may have {most} bytes"
-    return LimitExceededError(msg, limit="max_document_bytes")
