@@ -10,41 +10,6 @@ from __future__ import annotations
 from fnmatch import fnmatchcase
 from typing import Final
 
-NAMES: Final = {
-    "CWE-22": "Path Traversal",
-    "CWE-113": "HTTP Request/Response Splitting",
-    "CWE-130": "Improper Handling of Length Parameter Inconsistency",
-    "CWE-158": "Improper Neutralization of Null Byte or NUL Character",
-    "CWE-173": "Improper Handling of Alternate Encoding",
-    "CWE-176": "Improper Handling of Unicode Encoding",
-    "CWE-177": "Improper Handling of URL Encoding",
-    "CWE-190": "Integer Overflow or Wraparound",
-    "CWE-230": "Improper Handling of Missing Values",
-    "CWE-232": "Improper Handling of Undefined Values",
-    "CWE-235": "Improper Handling of Extra Parameters",
-    "CWE-236": "Improper Handling of Undefined Parameters",
-    "CWE-238": "Improper Handling of Incomplete Structural Elements",
-    "CWE-239": "Failure to Handle Incomplete Element",
-    "CWE-354": "Improper Validation of Integrity Check Value",
-    "CWE-407": "Inefficient Algorithmic Complexity",
-    "CWE-409": "Improper Handling of Highly Compressed Data",
-    "CWE-444": "HTTP Request/Response Smuggling",
-    "CWE-674": "Uncontrolled Recursion",
-    "CWE-681": "Incorrect Conversion between Numeric Types",
-    "CWE-694": "Use of Multiple Resources with Duplicate Identifier",
-    "CWE-770": "Allocation of Resources Without Limits or Throttling",
-    "CWE-789": "Memory Allocation with Excessive Size Value",
-    "CWE-1284": "Improper Validation of Specified Quantity in Input",
-    "CWE-1286": "Improper Validation of Syntactic Correctness of Input",
-    "CWE-1287": "Improper Validation of Specified Type of Input",
-    "CWE-1288": "Improper Validation of Consistency within Input",
-    "CVE-2023-38697": "protocol-http1: signs and prefixes of lengths, LF in chunk extensions",
-    "CVE-2025-22871": "Go net/http: LF ends the line of a chunk's size",
-    "CVE-2025-43859": "h11: any two bytes end a chunk",
-    "CVE-2025-59822": "http4s: a line of a trailer without a colon ends it",
-}
-"""What each name means, in the words of its database or shorter."""
-
 _TABLE: Final[tuple[tuple[str, str], ...]] = (
     ("header-length/wrapped-*", "CWE-190"),
     ("header-length/5000-digits header-length/minus", "CWE-1284"),

@@ -43,10 +43,6 @@ def _with_underscore(target: Target) -> RawRequest:
     return target.send(message, length="_".join(str(len(message.text))))
 
 
-def _wrapped(bits: int) -> Make:
-    return _off_by(1 << bits)
-
-
 def _garbage_inside(target: Target) -> RawRequest:
     message = target.binary()
     return target.send(message, text=message.text + b"garbage")
@@ -78,8 +74,8 @@ PROBES = (
         lambda target: target.send(target.binary(), f"{HEADER_LENGTH_FIELD}: 1"),
     ),
     Probe("header-length/5000-digits", _REFUSE, "a number of 5,000 digits", _WITHIN, _saying("9" * 5000)),
-    Probe("header-length/wrapped-32", _REFUSE, "the right number plus 2^32", _WITHIN, _wrapped(32)),
-    Probe("header-length/wrapped-64", _REFUSE, "the right number plus 2^64", _WITHIN, _wrapped(64)),
+    Probe("header-length/wrapped-32", _REFUSE, "the right number plus 2^32", _WITHIN, _off_by(1 << 32)),
+    Probe("header-length/wrapped-64", _REFUSE, "the right number plus 2^64", _WITHIN, _off_by(1 << 64)),
     Probe("header-length/past-body", _REFUSE, "one byte more than the body has", _WITHIN, _past_body),
     Probe("header-length/short", _REFUSE, "one byte less than the JSON has", _WITHIN, _off_by(-1)),
     Probe("header-length/long", _REFUSE, "one byte more than the JSON has", _WITHIN, _off_by(1)),

@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from streamcodec.blackbox.messages import RawRequest
 from streamcodec.blackbox.probe import Make, Probe
 from streamcodec.blackbox.probes.sources import JSON, V2
 from streamcodec.blackbox.target import Target
 from streamcodec.blackbox.verdicts import Expectation
+from streamcodec.engine.datatypes import Datatype
 
 _REFUSE = Expectation.REFUSE
 _COUNT = f"{V2}, tensor data: flat, or nested as the shape"
@@ -46,36 +49,17 @@ def _beginning_with(value: object, *names: str) -> Make:
     return _given(lambda data: [value, *data[1:]], *names)
 
 
-def _literally(value: str, *names: str) -> Make:
+def _literally(value: str | Callable[[Datatype], object], *names: str) -> Make:
     """Let the first value be a literal that is not JSON, or that Python would write differently."""
 
     def make(target: Target) -> RawRequest:
         mark = "the first value"
         message = target.json(target.of(*names))
-        data = message.entry["data"]
-        text = message.with_input(data=[mark, *data[1:]]).text
-        return target.send(message, text=text.replace(f'"{mark}"'.encode(), value.encode()))
+        literal = value if isinstance(value, str) else str(value(message.probed.datatype))
+        text = message.with_input(data=[mark, *message.entry["data"][1:]]).text
+        return target.send(message, text=text.replace(f'"{mark}"'.encode(), literal.encode()))
 
     return make
-
-
-def _too_large(target: Target) -> RawRequest:
-    """Let the first value be the smallest integer that the datatype cannot hold."""
-    datatype = target.of(*_INTEGERS).datatype
-    bits = datatype.itemsize * 8 - (datatype.kind == "i")
-    return _literally(str(1 << bits), datatype.name)(target)
-
-
-def _too_small(target: Target) -> RawRequest:
-    """Let the first value be the largest integer below the range of the datatype."""
-    datatype = target.of(*_INTEGERS).datatype
-    lowest = -(1 << datatype.itemsize * 8 - 1) if datatype.kind == "i" else 0
-    return _literally(str(lowest - 1), datatype.name)(target)
-
-
-def _beyond_floats(target: Target) -> RawRequest:
-    name = target.of(*_FLOATS).datatype.name
-    return _literally(_LARGEST[name], name)(target)
 
 
 PROBES = (
@@ -97,9 +81,27 @@ PROBES = (
     Probe("values/number-for-bytes", _REFUSE, "a number for an element of BYTES", _TYPES, _beginning_with(7, "BYTES")),
     Probe("values/two-for-boolean", _REFUSE, "2 for a BOOL", _TYPES, _beginning_with(2, "BOOL")),
     Probe("values/fraction-for-integer", _REFUSE, "1.5 for an integer", _TYPES, _beginning_with(1.5, *_INTEGERS)),
-    Probe("values/integer-too-large", _REFUSE, "the first integer above the datatype's range", _TYPES, _too_large),
-    Probe("values/integer-too-small", _REFUSE, "the first integer below the datatype's range", _TYPES, _too_small),
-    Probe("values/float-too-large", _REFUSE, "a number above the range of the datatype", _TYPES, _beyond_floats),
+    Probe(
+        "values/integer-too-large",
+        _REFUSE,
+        "the first integer above the datatype's range",
+        _TYPES,
+        _literally(lambda datatype: int(np.iinfo(datatype.dtype).max) + 1, *_INTEGERS),
+    ),
+    Probe(
+        "values/integer-too-small",
+        _REFUSE,
+        "the first integer below the datatype's range",
+        _TYPES,
+        _literally(lambda datatype: int(np.iinfo(datatype.dtype).min) - 1, *_INTEGERS),
+    ),
+    Probe(
+        "values/float-too-large",
+        _REFUSE,
+        "a number above the range of the datatype",
+        _TYPES,
+        _literally(lambda datatype: _LARGEST[datatype.name], *_LARGEST),
+    ),
     Probe("values/nan-for-integer", _REFUSE, "NaN for an integer", _NUMBERS, _literally("NaN", *_INTEGERS)),
     Probe("values/hexadecimal", _REFUSE, "0x10 for a number", _NUMBERS, _literally("0x10", *_INTEGERS, *_FLOATS)),
     Probe("values/leading-zero", _REFUSE, "01 for a number", _NUMBERS, _literally("01", *_INTEGERS, *_FLOATS)),
