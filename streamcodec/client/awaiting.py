@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import ssl
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,7 +20,7 @@ from streamcodec.transports import aio
 from streamcodec.transports.duplex import AsyncDuplex
 from streamcodec.transports.sockets import unix
 from streamcodec.transports.timelimit import TimeLimit
-from streamcodec.transports.tls.sockets import POLLIN, Socket, TlsSocket
+from streamcodec.transports.tls.sockets import POLLIN, Socket
 
 T = TypeVar("T")
 
@@ -91,7 +90,13 @@ class Awaiting:
             if address.socket_path is not None:
                 return await unix.connect_async(address.socket_path, timeout=seconds)
             sock = await aio.connect(address.host, address.port, timeout=seconds)
-            return sock if self._context is None else await _secure(sock, self._context, address.host, times)
+            if self._context is None:
+                return sock
+            with tls_over(sock, self._context, address.host) as tls:
+                while awaited := tls.handshake():
+                    with anyio.fail_after(seconds):
+                        await (anyio.wait_readable if awaited == POLLIN else anyio.wait_writable)(tls)
+            return tls
 
     def duplex(self, connection: Connection, parts: list[Part], times: Times) -> AwaitingDuplex:
         """Prepare to send the parts of a request."""
@@ -103,15 +108,6 @@ class Awaiting:
             write_timeout=times.timeout.write,
             limit=times.limit,
         )
-
-
-async def _secure(sock: socket.socket, context: ssl.SSLContext, host: str, times: Times) -> TlsSocket:
-    """Start TLS on a connection, while other tasks run."""
-    with tls_over(sock, context, host) as tls:
-        while awaited := tls.handshake():
-            with anyio.fail_after(times.timeout.connect):
-                await (anyio.wait_readable if awaited == POLLIN else anyio.wait_writable)(tls)
-    return tls
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import ssl
 import threading
 from collections.abc import Callable
@@ -21,7 +20,7 @@ from streamcodec.transports.duplex import Duplex
 from streamcodec.transports.sockets import unix
 from streamcodec.transports.sockets.system import new_poll
 from streamcodec.transports.timelimit import TimeLimit
-from streamcodec.transports.tls.sockets import Socket, TlsSocket
+from streamcodec.transports.tls.sockets import Socket
 
 T = TypeVar("T")
 
@@ -78,7 +77,16 @@ class Blocking:
         if address.socket_path is not None:
             return unix.connect(address.socket_path, timeout=seconds, limit=limit)
         sock = connect(address.host, address.port, timeout=seconds, limit=limit)
-        return sock if self._context is None else _secure(sock, self._context, address.host, times)
+        if self._context is None:
+            return sock
+        with tls_over(sock, self._context, address.host) as tls:  # which closes the socket if that fails
+            while awaited := tls.handshake():
+                poll = new_poll()
+                poll.register(tls, awaited)
+                left = limit.at_most(seconds)
+                if not poll.poll(None if left is None else left * 1000):
+                    raise limit.too_long(seconds)
+        return tls
 
     def duplex(self, connection: Connection, parts: list[Part], times: Times) -> BlockingDuplex:
         """Prepare to send the parts of a request."""
@@ -90,20 +98,3 @@ class Blocking:
             write_timeout=times.timeout.write,
             limit=times.limit,
         )
-
-
-def _secure(sock: socket.socket, context: ssl.SSLContext, host: str, times: Times) -> TlsSocket:
-    """Start TLS on a connection; the socket is closed if that fails.
-
-    Raises:
-        TimeoutError: the server does not answer in time.
-        OSError: TLS or the connection has failed.
-    """
-    with tls_over(sock, context, host) as tls:
-        while awaited := tls.handshake():
-            poll = new_poll()
-            poll.register(tls, awaited)
-            seconds = times.limit.at_most(times.timeout.connect)
-            if not poll.poll(None if seconds is None else seconds * 1000):
-                raise times.limit.too_long(times.timeout.connect)
-    return tls
