@@ -123,7 +123,10 @@ class ForwardedFrame:
             if self._head is None:
                 self._begin(read_head(bytes(self._buffer)))
             elif not self._is_given:
-                return self._piece()
+                self._checksum = crc32(self._buffer, self._checksum)
+                self._passed += len(self._buffer)
+                self._is_given = True
+                return FramePiece(data=self._buffer.toreadonly())
             elif left := self._head.frame_length - self._passed:
                 self._buffer, self._filled, self._is_given = self._buffer[:left], 0, False
             else:
@@ -143,12 +146,6 @@ class ForwardedFrame:
         block = memoryview(bytearray(min(head.frame_length, self._piece_bytes)))
         block[:HEAD_BYTES] = self._buffer
         self._head, self._buffer = head, block
-
-    def _piece(self) -> FramePiece:
-        self._checksum = crc32(self._buffer, self._checksum)
-        self._passed += len(self._buffer)
-        self._is_given = True
-        return FramePiece(data=self._buffer.toreadonly())
 
     def _end(self, head: FrameHead) -> EndOfMessage:
         if head.checksum is Checksum.CRC32 and self._checksum != _RIGHT:

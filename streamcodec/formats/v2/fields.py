@@ -169,12 +169,10 @@ def _header_size(value: bytes, name: re.Match[bytes]) -> int:
             sizes.append(parameter[2])
     if len(sizes) != 1:
         raise _invalid(f"the media type has the parameter {HEADER_SIZE_PARAMETER} {len(sizes)} times")
-    return _decimal(_unquoted(sizes[0]), HEADER_SIZE_PARAMETER)
-
-
-def _unquoted(text: bytes) -> bytes:
-    """Return the value of a parameter, which is a token or a quoted string (RFC 9110, section 5.6.4)."""
-    return re.sub(rb"\\(.)", rb"\1", text[1:-1], flags=re.DOTALL) if text.startswith(b'"') else text
+    size = sizes[0]
+    if size.startswith(b'"'):  # a quoted string, and not a token (RFC 9110, section 5.6.4)
+        size = re.sub(rb"\\(.)", rb"\1", size[1:-1], flags=re.DOTALL)
+    return _decimal(size, HEADER_SIZE_PARAMETER)
 
 
 def _decimal(digits: bytes, name: str) -> int:

@@ -16,7 +16,7 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import Any, Final
 
-from streamcodec.engine.datatypes import DATATYPES, Datatype
+from streamcodec.engine.datatypes import DATATYPES
 from streamcodec.engine.errors import RemoteProtocolError
 from streamcodec.engine.json.depth import too_deep_at
 from streamcodec.engine.json.quick import count_members
@@ -126,7 +126,8 @@ def read_plain_tensor(entry: Any, offset: int, limits: Limits) -> TensorSpec | N
     if (
         not count
         or type(nbytes) is not int
-        or (nbytes != size and not _are_plain_elements(datatype, size, nbytes, limits))
+        # Elements of BYTES have a size that fits, even if one of them is as long as all together.
+        or (nbytes != size and not (datatype.is_bytes and size < nbytes <= size + limits.max_element_bytes))
         or (datatype.is_bytes and count > limits.max_bytes_elements)
         or nbytes > limits.max_tensor_bytes
         or len(entry) != _MEMBERS
@@ -141,11 +142,6 @@ def read_plain_tensor(entry: Any, offset: int, limits: Limits) -> TensorSpec | N
         offset=offset,
         parameters=MappingProxyType(parameters),
     )
-
-
-def _are_plain_elements(datatype: Datatype, least: int, nbytes: int, limits: Limits) -> bool:
-    """Tell whether elements of BYTES have a size that fits, even if one of them is as long as all together."""
-    return datatype.is_bytes and least < nbytes <= least + limits.max_element_bytes
 
 
 def _plain_count(name: Any, shape: Any, limits: Limits) -> int:  # noqa: ANN401 - any JSON value

@@ -220,8 +220,11 @@ class HeaderStream:
         end = len(text) if close is None else int(block.places[close]) + 1
         found = root.find(self._resolved, _ARRAY_DEPTH, block, position, end)
         if found is not None:
-            end = found[1] + 1
-            self._begin_array(found[0])
+            key, end = found[0], found[1] + 1
+            if key in self._seen:
+                raise _twice(key, "$")
+            self._seen.add(key)
+            self._array = _Array(key, self._items[key])
         root.add(block, position, end)
         root.check_size(self._limits, "$")
         self._has_ended = close is not None and found is None
@@ -238,12 +241,6 @@ class HeaderStream:
             raise RemoteProtocolError(msg, code=ErrorCode.INVALID_UTF8, offset=offset + error.start) from None
         msg = "the header is not JSON: extra data"
         raise RemoteProtocolError(msg, code=ErrorCode.INVALID_JSON, offset=offset)
-
-    def _begin_array(self, key: str) -> None:
-        if key in self._seen:
-            raise _twice(key, "$")
-        self._seen.add(key)
-        self._array = _Array(key, self._items[key])
 
     def _read_array(self, array: _Array, block: TextBlock, position: int) -> Generator[None, None, int]:
         """Read entries up to the end of the array or of the block, or to the values of the last; return how far."""
