@@ -125,13 +125,18 @@ class Wire:
         self.pacer.take()
         began = time.monotonic()
         try:
-            with _connect(self.address, timeout) as sock:
+            with connect(self.address, timeout) as sock:
                 return _converse(sock, request, timeout, began)
         except OSError as error:
             return WireResult(outcome=WireOutcome.UNREACHABLE, seconds=time.monotonic() - began, detail=_said(error))
 
 
-def _connect(address: tuple[str, int] | str, timeout: float) -> socket.socket:
+def connect(address: tuple[str, int] | str, timeout: float) -> socket.socket:
+    """Connect to a host and a port, or to the path of a Unix socket.
+
+    Raises:
+        OSError: there is no connection within so many seconds.
+    """
     if isinstance(address, tuple):
         sock = socket.create_connection(address, timeout)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

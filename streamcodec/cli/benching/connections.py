@@ -10,6 +10,7 @@ import ssl
 from collections.abc import Callable
 from typing import Final
 
+from streamcodec.blackbox.wire import connect
 from streamcodec.cli.benching.answers import AnswerReader
 from streamcodec.cli.benching.plan import LoadPlan
 
@@ -56,10 +57,11 @@ class LoadConnection:
             OSError: there is no connection.
         """
         self.close()
-        sock = _connected(self._plan)
+        plan = self._plan
+        sock = connect(plan.socket_path or (plan.host, plan.port), plan.timeout)
         try:
-            if self._plan.context is not None:
-                sock = self._plan.context.wrap_socket(sock, server_hostname=self._plan.host)
+            if plan.context is not None:
+                sock = plan.context.wrap_socket(sock, server_hostname=plan.host)
             sock.setblocking(False)
         except OSError:
             sock.close()
@@ -125,21 +127,6 @@ class LoadConnection:
         except _WOULD_BLOCK:
             return False
         return True
-
-
-def _connected(plan: LoadPlan) -> socket.socket:
-    if plan.socket_path is not None:
-        sock = socket.socket(socket.AF_UNIX)
-        sock.settimeout(plan.timeout)
-        try:
-            sock.connect(plan.socket_path)
-        except OSError:
-            sock.close()
-            raise
-        return sock
-    sock = socket.create_connection((plan.host, plan.port), plan.timeout)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return sock
 
 
 def _fail(_: memoryview) -> int:
