@@ -15,7 +15,7 @@ Ray applies its own bounds, factors and delays to what the policy wants.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
 
 from streamcodec.engine.errors import LocalProtocolError
@@ -118,9 +118,5 @@ class LoadPolicy:
     def __call__(self, context: Context) -> tuple[float, dict[str, Any]]:
         """Return how many replicas there should be, and nothing to remember."""
         metrics = context.aggregated_metrics or {}
-        wanted = [sum(_values(metrics, name)) / target for name, target in self._targets.items() if metrics.get(name)]
+        wanted = [sum(metrics[name].values()) / target for name, target in self._targets.items() if metrics.get(name)]
         return (max(wanted) if wanted else float(context.target_num_replicas)), {}
-
-
-def _values(metrics: Mapping[str, Mapping[Any, float]], name: str) -> Iterable[float]:
-    return metrics[name].values()

@@ -162,20 +162,18 @@ class Pump:
             MessageError: raised by `check`.
         """
         pipe = self._pipes.borrow() if check is None else None
-        count = self._copy(check) if pipe is None else self._move(pipe)
+        if pipe is None:
+            count = self._copy(check)
+        else:
+            try:
+                count = pipe.fill(self._source, self.left)
+            except BaseException:
+                self._pipes.give_back(pipe)
+                raise
+            self.left -= count
+            self._pipe = pipe
         self._send()
         return bool(count)
-
-    def _move(self, pipe: Pipe) -> int:
-        """Take what has come into a pipe."""
-        try:
-            count = pipe.fill(self._source, self.left)
-        except BaseException:
-            self._pipes.give_back(pipe)
-            raise
-        self.left -= count
-        self._pipe = pipe
-        return count
 
     def _copy(self, check: Check | None) -> int:
         """Take what has come into memory."""

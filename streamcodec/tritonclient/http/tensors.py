@@ -69,7 +69,10 @@ class InferInput:
         self._parameters = {}
         self._data = self._wire = None
         if not binary_data:
-            self._data = self._json_values(input_tensor)
+            if self._datatype == "BF16":
+                raise_error("BF16 inputs must be sent as binary data over HTTP. Please set binary_data=True")
+            values: list[Any] = input_tensor.reshape(-1).tolist()
+            self._data = [_text(value) for value in values] if self._datatype == "BYTES" else values
         else:
             is_bytes = self._datatype == "BYTES"
             self._wire = bytes_on_wire(input_tensor) if is_bytes else byte_view(to_wire(input_tensor))
@@ -114,13 +117,6 @@ class InferInput:
             raise_error(
                 f"got unexpected numpy array shape [{str(array.shape)[1:-1]}], expected [{str(self._shape)[1:-1]}]"
             )
-
-    def _json_values(self, array: Array) -> list[Any]:
-        """Return the values in row-major order, as JSON has them."""
-        if self._datatype == "BF16":
-            raise_error("BF16 inputs must be sent as binary data over HTTP. Please set binary_data=True")
-        values: list[Any] = array.reshape(-1).tolist()
-        return [_text(value) for value in values] if self._datatype == "BYTES" else values
 
 
 def _text(value: object) -> str:
