@@ -196,11 +196,6 @@ def _extremes(target: Target) -> RawRequest:
     return target.send(message, checks=True)
 
 
-def _absolute(target: Target) -> RawRequest:
-    """Write the whole URL into the first line."""
-    return _head(lambda head: head.replace(b" /", f" http://{target.authority}/".encode(), 1))(target)
-
-
 _QUIET = {"FP32": 0x7FC12345, "FP64": 0x7FF8123456789ABC, "FP16": 0x7E12}
 _SIGNALLING = {"FP32": 0x7F812345, "FP64": 0x7FF0123456789ABC, "FP16": 0x7C12}
 
@@ -277,7 +272,7 @@ PROBES = (
         _ACCEPT,
         "the whole URL in the first line",
         f"{MESSAGING}, section 3.2.2: it must be accepted",
-        _absolute,
+        lambda target: _head(lambda head: head.replace(b" /", f" http://{target.authority}/".encode(), 1))(target),
     ),
     Probe(
         "boundaries/no-type",

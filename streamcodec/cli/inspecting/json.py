@@ -12,16 +12,11 @@ from streamcodec.inspection import Report
 
 def json_lines(report: Report) -> Iterator[str]:
     """Yield the lines of a report. Pictures are left out."""
-    text = json.dumps(document(report), indent=2, allow_nan=False)
-    yield from text.replace("\x7f", "\\u007f").split("\n")  # the one control character that JSON does not escape
-
-
-def document(report: Report) -> dict[str, Any]:
-    """Return a report as plain JSON values."""
     members: dict[str, Any] = {"is_valid": report.is_valid, **asdict(report)}
     for tensor in members["tensors"]:
         del tensor["picture"]
     if members["failure"] is not None and members["failure"]["view"] is not None:
         view = members["failure"]["view"]
         view["data"] = view["data"].hex(" ")
-    return members
+    text = json.dumps(members, indent=2, allow_nan=False)
+    yield from text.replace("\x7f", "\\u007f").split("\n")  # the one control character that JSON does not escape
