@@ -6,6 +6,7 @@ from typing import Final
 
 from tests.benchmarks import (
     attacks,
+    batches,
     client,
     collected,
     costs,
@@ -38,6 +39,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
     "ways": ways.SCENARIO,
     "mixed": mixed.SCENARIO,
     "per_request": per_request.SCENARIO,
+    "batches": batches.SCENARIO,
     "endpoints": endpoints.SCENARIO,
     "refusal": refusal.SCENARIO,
     "attacks": attacks.SCENARIO,

@@ -63,6 +63,9 @@ _PEERS: Final = {
     "streamcodec, inline": _Peer(
         program="ours_program", python=sys.executable, target="/v2/models/inline/infer", is_v2=True
     ),
+    "streamcodec, a call each": _Peer(
+        program="ours_program", python=sys.executable, target="/v2/models/each/infer", is_v2=True
+    ),
     _REFUSING: _Peer(program="ours_program", python=sys.executable, target="/v2/models/refusing/infer", is_v2=True),
     "PyTriton": _Peer(
         program="pytriton_program",

@@ -1,4 +1,4 @@
-"""Our server with the model, in batches, and inline: `python -m tests.benchmarks.batching.ours_program PORT`."""
+"""Our server with the model, with batches and without: `python -m tests.benchmarks.batching.ours_program PORT`."""
 
 from __future__ import annotations
 
@@ -32,6 +32,7 @@ def main(port: int, max_delay: float) -> None:
     models = [
         Model(name="batched", predict=predict, batch=batch),
         Model(name="refusing", predict=predict_finite, batch=batch),
+        Model(name="each", predict=predict),
         Model(name="inline", predict=predict, is_inline=True),
     ]
     run(Service(ModelRegistry.of(models)), port=port)
