@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import pickle
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 from weakref import WeakSet
@@ -120,13 +121,34 @@ def test_what_goes_without_a_seat(monkeypatch: pytest.MonkeyPatch) -> None:
     room.blocks.is_written = True
     assert room.seat(1) is None
     room.blocks.is_written = False
-    shared = Room()
-    shared.reservation = SharedReservation(SharedBudget(1 << 20))
-    assert shared.seat(1) is None
     assert Room(8 * 4 * 64 - 1).seat(1) is None, "a block has an eighth of the memory"
     assert Room(8 * 4 * 64).seat(1) is not None
     monkeypatch.setattr(blocks, "_MOST_BYTES", 4 * 64 - 1)
     assert room.seat(1) is None, "the pool could not keep some of them"
+
+
+def test_threads_share_blocks_and_their_memory_is_given_back() -> None:
+    """Each thread takes one row of 64, and writes to it; no row is given to two, and each block is full at its end."""
+    room = Room(1 << 24, max_rows=64)
+    shared = SharedBudget(1 << 24)
+    room.reservation = SharedReservation(shared)
+    kept: list[Seat] = []
+
+    def take(number: int) -> None:
+        for _ in range(160):
+            (seat,) = room.seats(1)
+            seat.arrays["x"][:] = number
+            kept.append(seat)
+            assert (seat.arrays["x"] == number).all()
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(take, range(4)))
+    assert len({(id(seat.block), seat.start) for seat in kept}) == 640
+    assert len({id(seat.block) for seat in kept}) == 10
+    assert shared.budget.reserved == 10 * 64 * 64
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(Seat.leave, kept))
+    assert shared.budget.reserved == 0
 
 
 def test_the_memory_of_a_block_is_in_the_budget_until_the_last_seat_is_left() -> None:

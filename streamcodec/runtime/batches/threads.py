@@ -77,7 +77,8 @@ class ThreadQueue:
             return None, due - now if self._collector.oldest is waiting and due != float("inf") else None
 
     def _call(self, closed: Closed[_Sleeper], check: Check) -> None:
-        members = arranged(closed.items)
+        with self._lock:  # rows of a block are moved for one batch at a time
+            members = arranged(closed.items)
         tell_places(closed)
         memory = members[0].reservation.beside()
         try:

@@ -95,12 +95,10 @@ class SharedBudget:
 class SharedReservation(Reservation):
     """What one request has of it."""
 
-    is_shared = True
-
     def __init__(self, shared: SharedBudget) -> None:
         """Begin with nothing."""
         super().__init__(shared.budget)
-        self._shared = shared
+        self.lock = self._shared = shared
         self._reported: int | None = None
 
     def begin_to_wait(self) -> None:

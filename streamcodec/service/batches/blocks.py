@@ -7,6 +7,9 @@ moved (`compaction`). No seat is given twice as long as bytes may still come for
 
 A block belongs to one batch. What is late for that goes together with other requests that are late. Its memory is in
 the budget until the last of its requests is over. While others wait for memory, it has only what is seated.
+
+Under WSGI each request is received by a thread of its own. So seats are given and left, and blocks closed, under the
+lock of their budget. A closed block gives no seat, so who arranges its rows afterwards needs none.
 """
 
 from __future__ import annotations
@@ -95,7 +98,8 @@ class Block:
 
     def close(self) -> None:
         """Report that a batch of its requests has been closed."""
-        self._is_open = self.is_whole = False
+        with self._reservation.lock:
+            self._is_open = self.is_whole = False
 
     def has_free(self, start: int, end: int) -> bool:
         """Whether nobody uses these rows: no seat was given there, or the request that had it is over."""
@@ -115,11 +119,13 @@ class Block:
 
     def leave(self, start: int, rows: int) -> None:
         """Report that a request that has a seat is over. The memory is given back after the last one."""
-        self._used[start : start + rows] = bytes(rows)
-        self._seats -= 1
-        if not self._seats:
+        with self._reservation.lock:
+            self._used[start : start + rows] = bytes(rows)
+            self._seats -= 1
+            if self._seats:
+                return
             self._is_open = False
-            self._reservation.release()
+        self._reservation.release()
 
     def _taken_bytes(self) -> int:
         return self._taken * self._row_bytes
@@ -168,9 +174,7 @@ class _Rows:
 
 
 class Blocks:
-    """The open blocks of one model. A block lives as long as somebody has a seat in it.
-
-    A server whose requests are received by several threads has none.
+    """The open blocks of one model. A block lives as long as somebody has a seat in it. Any thread may use them.
 
     Attributes:
         is_written: whether the model writes into its inputs, so that it needs a copy of them.
@@ -199,22 +203,21 @@ class Blocks:
         """
         rows = tensors[0].shape[0]
         row_bytes = sum([spec.nbytes for spec in tensors]) // max(rows, 1)
-        if self.is_written or reservation.is_shared or rows * row_bytes < _LEAST_BYTES:
-            return None
-        if not all(map(_is_plain, tensors)):
+        if self.is_written or rows * row_bytes < _LEAST_BYTES or not all(map(_is_plain, tensors)):
             return None
         key = reservation.budget, key
-        block = self._open.get(key)
-        seat = None if block is None else block.seat(rows)
-        if seat is not None:
-            return seat
-        most, beside = batch.max_rows, reservation.beside()
-        is_too_large = most * row_bytes > min(_MOST_BYTES, reservation.budget.max_bytes // _SHARES)
-        if rows == most or is_too_large or not beside.ask_at_once(most * row_bytes):
-            return None
-        arrays = {spec.name: _new(spec, most, place) for spec in tensors}
-        self._open[key] = block = Block(arrays, most, row_bytes, beside)
-        return block.seat(rows)
+        with reservation.lock:
+            block = self._open.get(key)
+            seat = None if block is None else block.seat(rows)
+            if seat is not None:
+                return seat
+            most, beside = batch.max_rows, reservation.beside()
+            is_too_large = most * row_bytes > min(_MOST_BYTES, reservation.budget.max_bytes // _SHARES)
+            if rows == most or is_too_large or not beside.ask_at_once(most * row_bytes):
+                return None
+            arrays = {spec.name: _new(spec, most, place) for spec in tensors}
+            self._open[key] = block = Block(arrays, most, row_bytes, beside)
+            return block.seat(rows)
 
 
 def _is_plain(spec: TensorSpec) -> bool:

@@ -33,7 +33,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Final
 
 from streamcodec.engine.errors import LimitExceededError
@@ -199,7 +199,7 @@ class Reservation:
 
     Attributes:
         budget: counts them.
-        is_shared: whether other threads use the same budget.
+        lock: held while what belongs to several requests of the budget changes, if they are those of several threads.
         nbytes: the bytes that it has.
         missing: the bytes that it waits for; 0 if it does not wait.
         is_short: whether it has less than the request will take; the reader must then ask with `has_room`.
@@ -208,7 +208,7 @@ class Reservation:
             is not set, the reservation does not change until it is released.
     """
 
-    is_shared: bool = False
+    lock: AbstractContextManager[object] = nullcontext()
 
     def __init__(self, budget: Budget) -> None:
         """Begin with nothing."""
