@@ -126,7 +126,10 @@ class Duplex(Generic[EventT]):
         """
         is_sending = bool(self._queue)
         self.is_sent = not (is_sending or self._is_stopped)
-        self._await(POLLIN | POLLOUT if is_sending else POLLIN)
+        awaited = POLLIN | POLLOUT if is_sending else POLLIN
+        if awaited != self._awaited:
+            self._poll.register(self._socket, awaited)
+            self._awaited = awaited
         events = self._ready(self._write_timeout if is_sending else self._read_timeout)
         if events & POLLOUT:
             self._send()
@@ -177,11 +180,6 @@ class Duplex(Generic[EventT]):
     def _lose(self, error: ConnectionError) -> None:
         self.lost = error.with_traceback(None)
         self.stop_sending()
-
-    def _await(self, events: int) -> None:
-        if events != self._awaited:
-            self._poll.register(self._socket, events)
-            self._awaited = events
 
 
 class AsyncDuplex(Generic[EventT]):

@@ -86,7 +86,10 @@ async def next_event(stream: ByteReceiveStream, source: EventSource[EventT], *, 
         except anyio.EndOfStream:
             source.receive_eof()
         else:
-            _fill(buffers, chunk)
+            rest = memoryview(chunk)
+            for buffer in buffers:
+                part, rest = rest[: len(buffer)], rest[len(buffer) :]
+                buffer[: len(part)] = part
             source.buffer_updated(len(chunk))
 
 
@@ -128,11 +131,3 @@ async def _send(stream: ByteSendStream | ObjectSendStream[bytes], piece: bytes, 
 
 def _too_long(timeout: float | None) -> TimeoutError:
     return TimeoutError(f"nothing has moved for {timeout or 0:g} seconds")
-
-
-def _fill(buffers: list[memoryview], chunk: bytes) -> None:
-    """Copy bytes to where they belong."""
-    rest = memoryview(chunk)
-    for buffer in buffers:
-        part, rest = rest[: len(buffer)], rest[len(buffer) :]
-        buffer[: len(part)] = part

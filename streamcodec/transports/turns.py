@@ -140,7 +140,7 @@ class Turns:
         if spent < self._soon:
             self._no_sooner = now + self._soon - spent  # the time of the processor is never the faster one
             return False
-        self._schedule()
+        self.schedule()
         if is_large:
             return spent >= (self._large_most if self.has_small() else self._most)
         if spent <= self._most:
@@ -156,10 +156,6 @@ class Turns:
             self._small_before = self.small
             self._small_until = now + _SMALL_SECONDS
         return now < self._small_until
-
-    def notice_end(self) -> None:
-        """Have another turn begin in time for those who come in it; else nobody may tell that this one has ended."""
-        self._schedule()
 
     def must_wait(self, source: object) -> bool:
         """Whether a task has to wait before it goes on with a source: as `is_over`, if there is anything to do.
@@ -205,7 +201,7 @@ class Turns:
             self._large.append(callback)
         else:
             (self._ahead if getattr(source, "is_urgent", False) else self.behind).append(callback)
-        self._schedule()
+        self.schedule()
 
     def belongs_here(self) -> bool:
         """Whether this is about the running event loop; or about an earlier one of trio, which has the same clock."""
@@ -222,7 +218,7 @@ class Turns:
         self._no_sooner = self._no_sooner_for_small = 0.0
         self._is_spent = False
 
-    def _schedule(self) -> None:
+    def schedule(self) -> None:
         """Have asyncio tell when the next turn begins, which costs too much for each. On trio, who waits finds out."""
         if self._loop is not None and not self._is_scheduled:
             self._is_scheduled = True
@@ -246,7 +242,7 @@ class Turns:
                 large.popleft()()
         finally:
             if ahead or behind or large:
-                self._schedule()
+                self.schedule()
 
 
 class _Large:
@@ -353,7 +349,11 @@ async def work(source: Worker) -> None:
     turns = of_loop()
     async with turns.lane:
         if getattr(source, "inflates", False):  # a plain decoder does not have it
-            await _work_in_thread(source, turns.threads)
+            errand = _Errand(source)
+            try:
+                await anyio.to_thread.run_sync(errand.run, limiter=turns.threads)
+            finally:
+                errand.end()
         else:
             await _piece(source.work)
 
@@ -382,14 +382,6 @@ async def _piece(do: Callable[[], object]) -> None:
     is_long = perf_counter() - began > _LONG_SECONDS
     for _ in range(_TURNS_AFTER_LONG if is_long else 1):
         await checkpoint()
-
-
-async def _work_in_thread(source: Worker, threads: anyio.CapacityLimiter) -> None:
-    errand = _Errand(source)
-    try:
-        await anyio.to_thread.run_sync(errand.run, limiter=threads)
-    finally:
-        errand.end()
 
 
 class _Errand:

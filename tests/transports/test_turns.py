@@ -384,7 +384,7 @@ def test_a_turn_that_is_noticed_to_end_is_over_when_the_loop_goes_on(monkeypatch
         for is_noticed in (False, True):
             clock[0] += 0.003
             if is_noticed:
-                shared.notice_end()
+                shared.schedule()
             await asyncio.sleep(0)
             await asyncio.sleep(0)
             assert shared.is_over() is not is_noticed

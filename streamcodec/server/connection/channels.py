@@ -198,7 +198,7 @@ class ProtocolChannel(EventProtocol[Any]):
             return
         if not self._is_filling:
             self._inlet.wake_for(1)
-            self._turns.notice_end()  # the next turn is that of others, who come by then
+            self._turns.schedule()  # the next turn is that of others, who come by then; else nobody may tell of it
             self.received()
             return
         self._inlet.wake_for(len(self.source.get_buffer(-1)))

@@ -8,8 +8,8 @@ before the next is requested. The same holds for each buffer of an iterable that
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable, Iterator, Sequence
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Iterator, Sequence
+from contextlib import aclosing
 from itertools import chain, islice
 from typing import Final, TypeGuard
 
@@ -116,11 +116,14 @@ async def _async_rows(rows: Rows) -> AsyncGenerator[memoryview, None]:
             await anyio.lowlevel.checkpoint()  # making a window takes time, even if sending it takes none
         return
     writer = RowWriter(rows)
-    async with _closing(windows):
+    try:
         async for window in windows:
             if view := writer.write(window):
                 yield view
             await _pause()
+    finally:
+        if isinstance(windows, AsyncGenerator):  # the garbage collector could not await its end
+            await windows.aclose()
     if last := writer.finish():
         yield memoryview(last)
 
@@ -131,16 +134,6 @@ async def _pause() -> None:
 
     if turns.is_over(turns.LARGE):
         await turns.wait(turns.LARGE)
-
-
-@asynccontextmanager
-async def _closing(windows: object) -> AsyncIterator[None]:
-    """Close a generator in any case: the garbage collector could not await its end."""
-    try:
-        yield
-    finally:
-        if isinstance(windows, AsyncGenerator):
-            await windows.aclose()
 
 
 def _runs(parts: Iterable[Part]) -> Iterator[list[memoryview] | Rows]:

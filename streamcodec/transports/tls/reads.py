@@ -97,7 +97,10 @@ class BoundedTls(socket.socket):
         except ssl.SSLError:
             self._tell()
             raise
-        self._account(filled, max(count, 0))
+        self._barren = max(0, self._barren + filled - _BYTES_FOR_ONE * max(count, 0))
+        if self._barren > _BARREN_BYTES or self._going.pending > _UNREAD_ANSWERS:
+            msg = "the client sends messages of TLS itself and no data"
+            raise ConnectionAbortedError(msg)
         if self._going.pending:
             self._tell()
         if count < 0:
@@ -146,12 +149,6 @@ class BoundedTls(socket.socket):
         else:
             self._coming.write_eof()
         return len(data)
-
-    def _account(self, received: int, given: int) -> None:
-        self._barren = max(0, self._barren + received - _BYTES_FOR_ONE * given)
-        if self._barren > _BARREN_BYTES or self._going.pending > _UNREAD_ANSWERS:
-            msg = "the client sends messages of TLS itself and no data"
-            raise ConnectionAbortedError(msg)
 
     def _tell(self) -> None:
         """Send what TLS itself has to say, if the system takes it now."""

@@ -70,8 +70,10 @@ class TlsTransport(asyncio.Transport):
                     return
                 buffer = memoryview(self._protocol.get_buffer(-1))
                 nbytes = self._socket.recv_into(buffer, len(buffer))
-                if not nbytes:
-                    self._end_of_input()
+                if not nbytes:  # the client will send no more; it may still want its answer
+                    self.pause_reading()
+                    self._has_ended = True
+                    self._protocol.eof_received()
                     return
                 self._protocol.buffer_updated(nbytes)
                 if nbytes < _RECORD_BYTES and not self._socket.has_pending:
@@ -87,12 +89,6 @@ class TlsTransport(asyncio.Transport):
         """Read on in the next turn if OpenSSL has bytes that the system does not tell of."""
         if self._is_reading and self._socket.has_pending:
             self._loop.call_soon(self._read)
-
-    def _end_of_input(self) -> None:
-        """The client will send no more; it may still want its answer."""
-        self.pause_reading()
-        self._has_ended = True
-        self._protocol.eof_received()
 
     # Writing
 
