@@ -28,7 +28,10 @@ def free_descriptors() -> int | None:
         return None
     if soft == resource.RLIM_INFINITY:
         return None
-    return max(0, soft - _open_descriptors())
+    for folder in _OPEN:
+        with suppress(OSError):
+            return max(0, soft - len([*folder.iterdir()]))
+    return max(0, soft - SPARE_DESCRIPTORS)
 
 
 def places_for(seats: int, reserved: int, descriptors: int | None) -> tuple[int, int]:
@@ -44,10 +47,3 @@ def places_for(seats: int, reserved: int, descriptors: int | None) -> tuple[int,
     room = max(2, descriptors - SPARE_DESCRIPTORS)
     reserved = min(reserved, max(1, room // 4))
     return min(seats, room - reserved), reserved
-
-
-def _open_descriptors() -> int:
-    for folder in _OPEN:
-        with suppress(OSError):
-            return len([*folder.iterdir()])
-    return SPARE_DESCRIPTORS

@@ -314,16 +314,14 @@ def client_of(sock: socket.socket) -> str:
     """Return the address of the client of a connection, or its user for a Unix socket; empty if the client has left."""
     try:
         name = sock.getpeername()
-        return format_address(*name[:2]) if isinstance(name, tuple) else _user_of(sock)
+        if isinstance(name, tuple):
+            return format_address(*name[:2])
+        if _PEER_CREDENTIALS is None:
+            return "unix"
+        # Who it was when it connected; names of clients of a Unix socket may be anything.
+        process, user, _ = struct.unpack("iII", sock.getsockopt(socket.SOL_SOCKET, _PEER_CREDENTIALS, 12))
     except OSError:
         return ""
-
-
-def _user_of(sock: socket.socket) -> str:
-    """Return who has connected to a Unix socket, as the system saw it then; names of its clients may be anything."""
-    if _PEER_CREDENTIALS is None:
-        return "unix"
-    process, user, _ = struct.unpack("iII", sock.getsockopt(socket.SOL_SOCKET, _PEER_CREDENTIALS, 12))
     return f"unix:uid={user},pid={process}"
 
 

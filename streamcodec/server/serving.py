@@ -187,24 +187,23 @@ class Server:
         return driver if self._admission.enter(session, driver) else None
 
     async def _serve(self, sock: socket.socket, driver: Driver) -> None:
-        channel = await self._open_channel(sock, driver)
-        with closing(channel):
-            await driver.serve(channel)
-
-    async def _open_channel(self, sock: socket.socket, driver: Driver) -> Channel:
-        """Choose the fastest channel for the current event loop."""
+        """Serve by the fastest channel for the current event loop."""
         if self._lanes is not None and sock.family == AF_UNIX:
             driver.session.share(await driver.waits.prepare(partial(self._lanes.open, sock)))
         secured = await self._listening.secure(sock, driver)
         session, taking = driver.session, driver.waits.taking
+        channel: Channel
         if self._outbox is None:
-            return SocketChannel(secured or sock, taking)
-        channel = ProtocolChannel(session, taking, self._outbox, self._options.max_pipelined_bytes, driver.caller)
-        if secured is None:
-            await asyncio.get_running_loop().connect_accepted_socket(lambda: channel, sock)
+            channel = SocketChannel(secured or sock, taking)
         else:
-            TlsTransport(secured, channel)
-        return channel
+            most = self._options.max_pipelined_bytes
+            channel = protocol = ProtocolChannel(session, taking, self._outbox, most, driver.caller)
+            if secured is None:
+                await asyncio.get_running_loop().connect_accepted_socket(lambda: protocol, sock)
+            else:
+                TlsTransport(secured, protocol)
+        with closing(channel):
+            await driver.serve(channel)
 
     def _forget(self, driver: Driver, error: BaseException | None) -> None:
         if driver.session.speaks_tls:

@@ -202,7 +202,9 @@ class Queue:
             run_batch(self._model, nbytes, partial(drive, work, self._model, is_in_thread=False), is_in_thread=False)
             self._ended(running)
         else:
-            self._start_in_thread(running, partial(self._in_thread, work, nbytes), members[0].workers)
+            call = partial(drive, work, self._model, is_in_thread=True)
+            call = partial(run_batch, self._model, nbytes, call, is_in_thread=True)
+            self._start_in_thread(running, call, members[0].workers)
 
     def _start_in_thread(self, running: _Running, function: Callable[[], None], workers: Workers) -> None:
         work = Work(running.memory)
@@ -218,9 +220,6 @@ class Queue:
             for member in running.members:
                 member.outcome = Failed(error)
             self._ended(running)
-
-    def _in_thread(self, work: Calls, nbytes: int) -> None:
-        run_batch(self._model, nbytes, partial(drive, work, self._model, is_in_thread=True), is_in_thread=True)
 
     async def _run_async(self, running: _Running, work: Calls) -> None:
         try:

@@ -152,15 +152,19 @@ class ModelCaller:
         ]
 
     async def _in_worker(self, inference: Inference, time: _Time, pull: AsyncPull) -> Reply:
+        first: list[HttpEvent] = []
         if inference.is_windowed:
             self._workers.enter(self)
             try:
-                pull = _again(await pull(), pull)
+                first.append(await pull())
             except MessageError as error:  # as if the model had pulled, and had not caught it
                 return inference.resolved.failure(error, inference.request_id)
 
+        async def next_event() -> HttpEvent:
+            return first.pop() if first else await pull()
+
         def wait() -> HttpEvent:
-            return self._workers.wait(time.work, pull)
+            return self._workers.wait(time.work, next_event)
 
         return await self._workers.run(time.work, partial(_run, inference, wait))
 
@@ -250,10 +254,6 @@ class ModelCaller:
             return False
         return self._begin(resolved, QueuedMember(plan.request(body), self._reservation, done, key=plan.key))
 
-    def finish_whole(self, resolved: ResolvedHead, plan: Plan) -> Reply | None:
-        """Make the reply of such a request; None if `call` has to make it."""
-        return self._reply_of(resolved, plan.reply)
-
     def _here(self) -> Any:  # noqa: ANN401 - of `current_loop`
         """Return the event loop of the connection. To ask for it takes a system call."""
         if self._loop is None:
@@ -287,9 +287,10 @@ class ModelCaller:
             _tell(inference, cast("QueuedMember", member))
             return inference.reply(outcome, header)
 
-        return self._reply_of(inference.resolved, make)
+        return self.finish_whole(inference.resolved, make)
 
-    def _reply_of(self, resolved: ResolvedHead, make: Callable[[Outputs, RequestHeader], Reply]) -> Reply | None:
+    def finish_whole(self, resolved: ResolvedHead, make: Callable[[Outputs, RequestHeader], Reply]) -> Reply | None:
+        """Make the reply of the request that has waited for its batch, by `make`; None if `call` has to make it."""
         member = self._member
         if member is None or not member.is_done or isinstance(member.outcome, Failed):
             return None
@@ -444,16 +445,6 @@ def _run(inference: Inference, pull: Callable[[], HttpEvent] | None = None) -> R
         return run(inference, pull)
     except KeyboardInterrupt as error:  # raised by the model: Ctrl-C is raised in the main thread
         return inference.resolved.failure(error, inference.request_id)
-
-
-def _again(event: HttpEvent, pull: AsyncPull) -> AsyncPull:
-    """Return a `pull` that first returns an event that was pulled before, and then pulls further events."""
-    events = [event]
-
-    async def pull_again() -> HttpEvent:
-        return events.pop() if events else await pull()
-
-    return pull_again
 
 
 async def _leave_turn(inference: Inference) -> None:

@@ -28,18 +28,14 @@ def is_ending(error: BaseException) -> bool:
     raised in the main thread. If this thread runs the event loop, Ctrl-C looks the same as an exception of the model.
     """
     if isinstance(error, GeneratorExit):
-        return not _is_in_task()
+        try:
+            anyio.get_current_task()
+        except RuntimeError:
+            return True
+        return False
     if isinstance(error, KeyboardInterrupt):
         return current_thread() is main_thread()
     return isinstance(error, anyio.get_cancelled_exc_class()) and anyio.current_effective_deadline() == -math.inf
-
-
-def _is_in_task() -> bool:
-    try:
-        anyio.get_current_task()
-    except RuntimeError:
-        return False
-    return True
 
 
 _OURS: Final = str(Path(__file__).parents[2]) + os.sep

@@ -122,8 +122,11 @@ class Workers:
             NoThreadError: no thread can be started; the function has not been called.
         """
         if self._abandoned:  # of an event loop that has ended, perhaps
-            self._forget_ended()
-        work.prepare(function, self._mailbox_here(), done)
+            for abandoned in [each for each in self._abandoned if each.has_ended]:
+                self._forget(abandoned)
+        if (loop := current_loop()) is not self._loop:
+            self._loop, self._mailbox = loop, Mailbox(loop)
+        work.prepare(function, self._mailbox, done)
         try:
             with self._lock:
                 self._waiting[work] = None
@@ -178,14 +181,6 @@ class Workers:
     def leave(self, who: Hashable) -> None:
         """Report that a request needs no such thread any more; no effect if it had none."""
         self._windowed.discard(who)
-
-    def _mailbox_here(self) -> Mailbox:
-        """Return the mailbox of the current event loop."""
-        loop = current_loop()
-        if loop is not self._loop:
-            self._mailbox = Mailbox(loop)
-            self._loop = loop
-        return self._mailbox
 
     def _fill_places(self) -> None:
         """Have a thread come to a free place if somebody waits for one, and no other thread is coming.
@@ -275,10 +270,6 @@ class Workers:
         """Free the memory of abandoned work that has ended."""
         self._abandoned.discard(work)
         work.reservation.release()
-
-    def _forget_ended(self) -> None:
-        for work in [work for work in self._abandoned if work.has_ended]:
-            self._forget(work)
 
 
 _OVER: Final = "the model has not answered in time; its request is over"

@@ -79,7 +79,9 @@ class UploadFile:
         self.name: str = name
         self._folder = folder
         self._descriptor = descriptor
-        self._pages = _mapped(descriptor)
+        if os.fstat(descriptor).st_size < _HEAD_AT:
+            raise DamagedFileError
+        self._pages = mmap.mmap(descriptor, 0)
         self.head, start = _read_head(self._pages)
         self.length: int = self.head.content_length or 0
         self.body: memoryview = memoryview(self._pages)[start : start + self.length]
@@ -105,7 +107,9 @@ class UploadFile:
         Raises:
             OSError: the disk has no room, or something else is wrong with it.
         """
-        text = _written(head)
+        fields = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in head.fields.items]
+        kept = [(name, value) for name, value in fields if name.encode("latin-1") not in _SECRETS]
+        text = json.dumps({"target": head.target, "fields": kept}).encode()
         start = _start_of(head, len(text))
         length = head.content_length or 0
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -229,12 +233,6 @@ def _check(status: os.stat_result) -> None:
         raise DamagedFileError
 
 
-def _mapped(descriptor: int) -> mmap.mmap:
-    if os.fstat(descriptor).st_size < _HEAD_AT:
-        raise DamagedFileError
-    return mmap.mmap(descriptor, 0)
-
-
 def _read_head(pages: mmap.mmap) -> tuple[RequestHead, int]:
     """Return the head of the request, and where the body begins."""
     magic, _, length, received, synced, *_, size = _FIXED.unpack_from(pages)
@@ -255,9 +253,3 @@ def _start_of(head: RequestHead, size: int) -> int:
     header_length = header_form_of(head.fields)[0] or 0
     start = _HEAD_AT + size
     return start + -(start + header_length) % ALIGNMENT
-
-
-def _written(head: RequestHead) -> bytes:
-    fields = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in head.fields.items]
-    kept = [(name, value) for name, value in fields if name.encode("latin-1") not in _SECRETS]
-    return json.dumps({"target": head.target, "fields": kept}).encode()

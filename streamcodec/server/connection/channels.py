@@ -293,7 +293,7 @@ class ProtocolChannel(EventProtocol[Any]):
     def _next_event(self) -> Any:  # noqa: ANN401 - the events of any source
         """Return the next event; send answers of moderate size without waking the task of the connection."""
         session = self._session
-        while (event := super()._next_event()) is Step.SEND and self.source is session and self._sends_at_once():
+        while (event := self.source.next_event()) is Step.SEND and self.source is session and self._sends_at_once():
             self._forget_entered()
             if session.is_idle:
                 return NEED_DATA
@@ -370,7 +370,8 @@ class ProtocolChannel(EventProtocol[Any]):
         if session.entered is None or self.transport.is_closing() or not self._is_writable:
             self._wake()
             return
-        reply = self._caller.finish_whole(*session.entered)
+        resolved, plan = session.entered
+        reply = self._caller.finish_whole(resolved, plan.reply)
         if reply is None:
             self._wake()
         elif session.answer_entered(reply):

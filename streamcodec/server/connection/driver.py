@@ -21,8 +21,6 @@ from streamcodec.server.connection.channels import Channel
 from streamcodec.server.connection.disconnects import DisconnectWatcher
 from streamcodec.server.connection.session import Session, Step
 from streamcodec.server.connection.waits import ClientWaits
-from streamcodec.service.observing import RequestRecord
-from streamcodec.transports.sockets.vectors import Parts
 
 
 class Driver:
@@ -73,11 +71,13 @@ class Driver:
                 watch = partial(self._disconnects.watch, channel, session.connection)
                 session.answer(await self.caller.call(session.inference, pull, watch))
             outgoing, session.outgoing = self.caller.sendable(session.outgoing), []
-            if session.observation is None:
+            record, given = session.observation, channel.given
+            try:
                 await channel.send(outgoing)
-            else:
-                await _counted(channel, outgoing, session.observation)
-            del outgoing  # the next request may need its memory
+            finally:  # what the system has taken counts after an error, too
+                if record is not None:
+                    record.bytes_out += channel.given - given
+            del outgoing, record  # the next request may need their memory
             self.caller.end()  # work that goes on takes over the memory that the session gives back
             session.has_sent()
             if not session.has_another:
@@ -141,12 +141,3 @@ class Driver:
                 return await self.waits.body_event(channel.next_event)
             except OSError:  # the model, which waits, has not failed
                 raise self.session.lost() from None
-
-
-async def _counted(channel: Channel, parts: Parts, record: RequestRecord) -> None:
-    """Send parts of an answer, and count the bytes that the system has taken, also after an error."""
-    before = channel.given
-    try:
-        await channel.send(parts)
-    finally:
-        record.bytes_out += channel.given - before

@@ -172,7 +172,10 @@ class Lanes:
             check_memory(requests, self._max_bytes, is_written=False),
             check_memory(answers, self._max_bytes, is_written=True),
         ]
-        reservation = self._reserve(sum(sizes))
+        reservation, nbytes = Reservation(self._budget), sum(sizes)
+        if nbytes > self._max_bytes - self.used_bytes or not reservation.ask_at_once(nbytes):
+            raise _NoRoomError
+        self.used_bytes += nbytes
         try:
             memories, shared = await anyio.to_thread.run_sync(_map_both, descriptors, sizes, limiter=self._turn)
         except BaseException:
@@ -180,13 +183,6 @@ class Lanes:
             raise
         self._mapped.append(_Mapped(memories, reservation))
         return shared
-
-    def _reserve(self, nbytes: int) -> Reservation:
-        reservation = Reservation(self._budget)
-        if nbytes > self._max_bytes - self.used_bytes or not reservation.ask_at_once(nbytes):
-            raise _NoRoomError
-        self.used_bytes += nbytes
-        return reservation
 
     def _give_back(self, reservation: Reservation) -> None:
         self.used_bytes -= reservation.nbytes

@@ -298,14 +298,6 @@ class Session(RequestSource):
         self._exchange.answer(reply)
         return self._send()
 
-    def _fill(self, body: KnownBody) -> Step | NeedData | None:
-        """Send the rest of the body to memory; None if the connection has ended, which the next event raises."""
-        self._filling = body
-        self.incoming.fill(body)
-        if body.is_complete:
-            return self._filled()
-        return NEED_DATA if body.wants_data else None
-
     def _filled(self) -> Step:
         """Call the model of a request whose known body is complete, or have it called."""
         self._filling = None
@@ -508,7 +500,10 @@ class Session(RequestSource):
                 return Step.SEND
             step = exchange.go_on()
         if step is ExchangeStep.FILL and (known_body := exchange.known_body) is not None:
-            return self._fill(known_body)
+            self._filling = known_body
+            self.incoming.fill(known_body)  # wants no data if the connection has ended, which the next event raises
+            needed = NEED_DATA if known_body.wants_data else None
+            return self._filled() if known_body.is_complete else needed
         if step is ExchangeStep.CALL:
             return self._called()
         if step is ExchangeStep.ANSWER:

@@ -174,10 +174,11 @@ def has_left(sock: HasFileno, missing: int | None) -> bool:
     found = poll.poll(0)
     if not found:
         return False
+    if found[0][1] & _RESET:
+        return True
+    if missing is None:
+        return False
     if isinstance(sock, TlsSocket) and missing:
         missing -= _TLS_BYTES
-    return bool(found[0][1] & _RESET) or (missing is not None and _unread_bytes(sock) < missing)
-
-
-def _unread_bytes(sock: HasFileno) -> int:
-    return int.from_bytes(fcntl.ioctl(sock.fileno(), termios.FIONREAD, bytes(_INT_BYTES)), sys.byteorder)
+    unread = fcntl.ioctl(sock.fileno(), termios.FIONREAD, bytes(_INT_BYTES))
+    return int.from_bytes(unread, sys.byteorder) < missing

@@ -255,7 +255,9 @@ class Supervisor:
                 seat.place.filled()
             if seat.is_anew and seat.worker is not None and seat.worker.is_ready:
                 seat.is_anew = False
-                self._share_out(seat.worker)
+                # The others' connections end with their next answers: clients that keep theirs would never come to it.
+                for other in [process for process in self._serving if process is not seat.worker]:
+                    handover.tell(other.channel, handover.Word.SHARE)
         self._renew()
         if self._serving and len(self._seats) < self._count:
             self._seats += [_Seat(now) for _ in range(self._count - 1)]
@@ -264,12 +266,6 @@ class Supervisor:
             on_ready, self._on_ready = self._on_ready, None
             on_ready(self._serving[0].said)
             self._manager.is_ready()
-
-    def _share_out(self, worker: WorkerProcess) -> None:
-        """Have the others' connections end with their next answers: clients that keep theirs would never come to it."""
-        for process in self._serving:
-            if process is not worker:
-                handover.tell(process.channel, handover.Word.SHARE)
 
     def _renew(self) -> None:
         """Go on with a renewal: one place after the other, when all who were asked for are there."""

@@ -102,19 +102,14 @@ async def accept_waiting(listener: socket.socket, begin: Begin, room: Room) -> N
         listener.setblocking(False)
         newcomers = _Newcomers(listener, begin, room)
         try:
-            while await _accept_or_pause(newcomers):
-                pass
+            has_more = True
+            while has_more:
+                is_well = newcomers.accept()
+                has_more = newcomers.has_waiting or (not is_well and newcomers.may_come)
+                newcomers.begin_some()
+                await anyio.sleep(0.0 if is_well else _RENEWAL_SECONDS)
         finally:
             newcomers.close()
-
-
-async def _accept_or_pause(newcomers: _Newcomers) -> bool:
-    """Accept and begin some; return whether there may be more."""
-    is_well = newcomers.accept()
-    has_more = newcomers.has_waiting or (not is_well and newcomers.may_come)
-    newcomers.begin_some()
-    await anyio.sleep(0.0 if is_well else _RENEWAL_SECONDS)
-    return has_more
 
 
 async def _accept_on_asyncio(loop: asyncio.AbstractEventLoop, listener: socket.socket, newcomers: _Newcomers) -> None:
@@ -191,29 +186,28 @@ class _Newcomers:
                 if self.may_come:
                     logger.warning("cannot accept a connection: %s", error)
                 return False
-            _prepare(sock)
+            with suppress(OSError):  # a Unix socket has no such option, or the client has already left
+                sock.setblocking(False)
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._waiting.append(sock)
         return True
 
     def begin_some(self) -> bool:
         """Begin the newest connection and some of the oldest, health checks first; return whether others still wait."""
-        if len(self._waiting) > _BEGUN_AT_ONCE:
-            self._put_health_checks_first()
-        for left in reversed(range(min(_BEGUN_AT_ONCE, len(self._waiting)))):
-            sock = self._waiting.popleft() if left else self._waiting.pop()
+        waiting = self._waiting
+        if len(waiting) > _BEGUN_AT_ONCE:
+            # Checks are sought among the newest; what came before these has been looked at. The oldest go on, too.
+            newest = islice(reversed(waiting), 1, _ACCEPTED_AT_ONCE)
+            for sock in [*islice(filter(brings_health_check, newest), _CHECKS_AT_ONCE)]:
+                waiting.remove(sock)
+                waiting.appendleft(sock)
+        for left in reversed(range(min(_BEGUN_AT_ONCE, len(waiting)))):
+            sock = waiting.popleft() if left else waiting.pop()
             try:
                 self._begin(sock)
             except MemoryError:
                 sock.close()
-        return bool(self._waiting)
-
-    def _put_health_checks_first(self) -> None:
-        """Look for them among the newest; what came before these has been looked at. The oldest go on, too."""
-        waiting = self._waiting
-        newest = islice(reversed(waiting), 1, _ACCEPTED_AT_ONCE)
-        for sock in [*islice(filter(brings_health_check, newest), _CHECKS_AT_ONCE)]:
-            waiting.remove(sock)
-            waiting.appendleft(sock)
+        return bool(waiting)
 
     def begin_all(self) -> None:
         """Begin all that have connected so far. To close the listening socket would reset those that wait there.
@@ -260,11 +254,3 @@ def shut_out(listener: socket.socket) -> None:
     program = struct.pack("@HP", 1, ctypes.addressof(drop_all))
     with suppress(OSError):
         listener.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, program)
-
-
-def _prepare(sock: socket.socket) -> None:
-    try:
-        sock.setblocking(False)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    except OSError:  # a Unix socket has no such option, or the client has already left
-        pass

@@ -44,21 +44,17 @@ def open_place(
         OSError: the server cannot listen there.
         LocalProtocolError: the path is too long; or this system cannot share a port.
     """
-    if listener is not None:
-        return adopted(listener)
-    if uds is not None:
+    if listener is None and uds is not None:
         return open_unix_listener(uds, permissions=uds_permissions)
-    return open_listener(host, port, reuse_port=reuse_port)
-
-
-def adopted(given: socket.socket) -> socket.socket:
-    """Take over a listening socket at which others may listen, too. It stays as it is when this reference is closed."""
-    if given.family == AF_UNIX:
-        listener = UnixListener(fileno=given.detach())
-        name = listener.getsockname()
-        listener.path = name if isinstance(name, str) else ""  # a name without a file, of Linux, has no path
-        return listener
-    return SharedListener(fileno=given.detach())
+    if listener is None:
+        return open_listener(host, port, reuse_port=reuse_port)
+    # Others may listen there, too: it stays as it is when this reference is closed.
+    if listener.family != AF_UNIX:
+        return SharedListener(fileno=listener.detach())
+    unix = UnixListener(fileno=listener.detach())
+    name = unix.getsockname()
+    unix.path = name if isinstance(name, str) else ""  # a name without a file, of Linux, has no path
+    return unix
 
 
 def place_of(listener: socket.socket, host: str) -> tuple[str, int]:

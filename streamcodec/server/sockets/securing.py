@@ -209,31 +209,25 @@ class Securing:
 
     async def _shake(self, tls: TlsSocket, client: str) -> TlsSocket:
         try:
-            while awaited := await self._step(tls):
+            while True:
+                async with self._turn:
+                    awaited = tls.handshake()
+                    await checkpoint()
+                if not awaited:
+                    return tls
                 await (anyio.wait_readable if awaited == POLLIN else anyio.wait_writable)(tls)
         except ssl.SSLError as error:
             if is_cut(error):
                 tls.close()
                 raise
-            self._complaints.add(f"TLS with {client} has failed: {_cause(error)}")
+            cause = _CAUSES.get(error.reason or "", error.reason or str(error))
+            if isinstance(error, ssl.SSLCertVerificationError):
+                cause = f"its certificate is refused: {error.verify_message}"
+            self._complaints.add(f"TLS with {client} has failed: {cause}")
             raise HandshakeError(tls.detach()) from None
         except BaseException:
             tls.close()
             raise
-        return tls
-
-    async def _step(self, tls: TlsSocket) -> int:
-        """Go on with a handshake, when it is its turn."""
-        async with self._turn:
-            awaited = tls.handshake()
-            await checkpoint()
-        return awaited
-
-
-def _cause(error: ssl.SSLError) -> str:
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return f"its certificate is refused: {error.verify_message}"
-    return _CAUSES.get(error.reason or "", error.reason or str(error))
 
 
 class Complaints:
