@@ -240,7 +240,9 @@ class Decoder(Generic[HeaderT]):
                 self._check_rest(source, *self._rest)
             taken = 0 if self._target is None and self.is_paused else self._copy(source)
             if taken < len(source):
-                self._keep_rest(source, taken)
+                offset = self.offset
+                if self.is_paused:  # asked after the offset was read, because a second thread may end the pause
+                    self._rest = offset, bytes(source[taken : taken + _KEPT_BYTES])
             return taken
 
     # Both interfaces
@@ -280,7 +282,11 @@ class Decoder(Generic[HeaderT]):
         while target is not None and (missing := offset - self.offset):
             if not self._machine.may_hold:
                 self._target = target
-                raise self._not_held()
+                msg = (
+                    f"byte {self.offset} of the message has to come again: only a tensor in memory that existed before"
+                    " can hold its bytes, and no header, BYTES tensor or new memory can"
+                )
+                raise LocalProtocolError(msg)
             self._filled += min(len(target) - self._filled, missing)
             if self._filled == len(target):
                 target = self._step(self._filled)
@@ -332,13 +338,6 @@ class Decoder(Generic[HeaderT]):
         """
         return self._machine.held_bytes
 
-    def _not_held(self) -> LocalProtocolError:
-        msg = (
-            f"byte {self.offset} of the message has to come again: only a tensor in memory that existed before can hold"
-            " its bytes, and no header, BYTES tensor or new memory can"
-        )
-        return LocalProtocolError(msg)
-
     def _no_target(self) -> Exception:
         if isinstance(self._failure, ProtocolError):
             return copy(self._failure)  # a new error: raising the kept one would add the caller's frames to it
@@ -375,12 +374,6 @@ class Decoder(Generic[HeaderT]):
             self._target = target
         return taken
 
-    def _keep_rest(self, source: memoryview, taken: int) -> None:
-        """Keep how the rest of a chunk begins, if it was left because the decoder is paused."""
-        offset = self.offset
-        if self.is_paused:  # asked after the offset was read, because a second thread may end the pause
-            self._rest = offset, bytes(source[taken : taken + _KEPT_BYTES])
-
     def _check_rest(self, source: memoryview, start: int, rest: bytes) -> None:
         """Refuse a chunk that does not go on where the chunk before was left; `start` is where its rest belongs."""
         rest = rest[self.offset - start :]  # other bytes may have come since, perhaps through the pull interface
@@ -399,7 +392,10 @@ class Decoder(Generic[HeaderT]):
         room = len(first) - self._filled
         if not (self._state is _OFFERED and 0 < nbytes <= room + sum(map(len, self._machine.placed_targets))):
             self._target = first
-            raise self._impossible(nbytes, room)
+            msg = f"{nbytes} bytes cannot have been written to a buffer of {room}"
+            if self._state is not _OFFERED:
+                msg = "no buffer was asked for since the last bytes; get_buffer() comes before buffer_updated()"
+            raise LocalProtocolError(msg + "; the end of input is receive_eof()" * (nbytes == 0))
         self._state = _RECEIVING
         target: memoryview | None = first
         filled = self._filled + nbytes
@@ -409,12 +405,6 @@ class Decoder(Generic[HeaderT]):
         if target is not None:
             self._filled = filled
             self._target = target
-
-    def _impossible(self, nbytes: int, room: int) -> LocalProtocolError:
-        msg = f"{nbytes} bytes cannot have been written to a buffer of {room}"
-        if self._state is not _OFFERED:
-            msg = "no buffer was asked for since the last bytes; get_buffer() comes before buffer_updated()"
-        return LocalProtocolError(msg + "; the end of input is receive_eof()" * (nbytes == 0))
 
     def _go_on(self, filled: int | None) -> None:
         """Make a step, and store the next target, if there is one."""

@@ -215,7 +215,13 @@ def _check_tensors(tensors: Sequence[TensorSpec], reader: Reader) -> int:
             msg = f"the format describes {path} wrongly: {fault}: {spec!r}"
             raise LocalProtocolError(msg)
         names.add(spec.name)
-        _check_limits(spec, limits, path)
+        check_shape(spec.shape, limits, path)
+        check_extent(spec.shape, spec.datatype.itemsize, path)
+        check_tensor_bytes(spec.nbytes, limits, path)
+        if spec.datatype.is_bytes:
+            check_element_count(spec.count, limits, path)
+            if spec.is_single_element:
+                check_element_bytes(spec.nbytes, limits, path=path)
         end += spec.nbytes
     reader.check_message_length(end)
     return end
@@ -268,13 +274,3 @@ def _fault_of_place(spec: TensorSpec, begin: int) -> str | None:
     if spec.nbytes == least or (is_bytes and 0 < least < spec.nbytes):
         return None
     return f"it has {spec.nbytes} bytes, its shape and datatype need {least}{' or more' * is_bytes}"
-
-
-def _check_limits(spec: TensorSpec, limits: Limits, path: str) -> None:
-    check_shape(spec.shape, limits, path)
-    check_extent(spec.shape, spec.datatype.itemsize, path)
-    check_tensor_bytes(spec.nbytes, limits, path)
-    if spec.datatype.is_bytes:
-        check_element_count(spec.count, limits, path)
-        if spec.is_single_element:
-            check_element_bytes(spec.nbytes, limits, path=path)

@@ -249,29 +249,23 @@ class Machine(Reader, Generic[HeaderT]):
         """Read a tensor of BYTES, in either form; it is not placed."""
         self._placed_count += 1
         self._is_end_known = False
-        if spec.data is not None:
-            self.events.append(TensorReceived(spec=spec, values=spec.data))
-        else:
-            yield from self._read_elements(spec)
-
-    def _read_elements(self, spec: TensorSpec) -> Fill:
-        """Read a binary BYTES tensor as a whole, and find its elements; no Python objects are made."""
-        scratch = scratch_bytes(spec.nbytes, limit="max_tensor_bytes")
-        values: np.ndarray[Any, Any] | Elements
-        if spec.is_single_element:
-            if scratch:
-                yield from self.fill(scratch)
-            values = np.empty(spec.shape, dtype=object)
-            values[...] = bytes(scratch)
-        else:
-            finder = OffsetFinder(spec.count, spec.nbytes, offset=self.position)
-            yield from self._find_elements(finder, scratch)
-            values = Elements.found(finder, scratch, spec.shape)
+        values: np.ndarray[Any, Any] | Elements | None = spec.data
+        if values is None:
+            scratch = scratch_bytes(spec.nbytes, limit="max_tensor_bytes")
+            if spec.is_single_element:
+                if scratch:
+                    yield from self.fill(scratch)
+                values = np.empty(spec.shape, dtype=object)
+                values[...] = bytes(scratch)
+            else:  # no Python objects are made of its elements
+                finder = OffsetFinder(spec.count, spec.nbytes, offset=self.position)
+                yield from self._find_elements(finder, scratch)
+                values = Elements.found(finder, scratch, spec.shape)
         self.events.append(TensorReceived(spec=spec, values=values))
 
     def _find_elements(self, finder: OffsetFinder, scratch: memoryview) -> Fill:
         """Find the elements of a BYTES tensor while its bytes come."""
-        start, held = self.position, self.held_bytes
+        start, held, most = self.position, self.held_bytes, self.limits.max_element_bytes
         octets = np.frombuffer(scratch, np.uint8)
         for position in range(0, max(len(scratch), 1), SLICE_BYTES):
             part = scratch[position : position + SLICE_BYTES]
@@ -281,16 +275,12 @@ class Machine(Reader, Generic[HeaderT]):
                 yield from self.turn()
             index = finder.index
             yield from self.in_turns(finder.find(octets[: position + len(part)]))
-            self._check_elements(finder, index, start)
+            offsets = finder.offsets[index : finder.index + 1]
+            if offsets[-1] - offsets[0] > most:  # one of those that were found last may be too long
+                lengths = np.diff(offsets) - PREFIX_BYTES
+                index = int(np.argmax(lengths > most))
+                check_element_bytes(int(lengths[index]), self.limits, offset=start + int(offsets[index]))
             self.held_bytes = held + finder.offsets.itemsize * finder.index
-
-    def _check_elements(self, finder: OffsetFinder, first: int, start: int) -> None:
-        """Refuse an element that is too long, among those that were found last."""
-        offsets, most = finder.offsets[first : finder.index + 1], self.limits.max_element_bytes
-        if offsets[-1] - offsets[0] > most:
-            lengths = np.diff(offsets) - PREFIX_BYTES
-            index = int(np.argmax(lengths > most))
-            check_element_bytes(int(lengths[index]), self.limits, offset=start + int(offsets[index]))
 
     def _copy(self, values: memoryview, target: memoryview) -> Fill:
         """Copy JSON values to the placed memory."""
@@ -300,19 +290,18 @@ class Machine(Reader, Generic[HeaderT]):
             target[start : start + SLICE_BYTES] = values[start : start + SLICE_BYTES]
 
     def _fill_checked(self, target: memoryview) -> Fill:
-        """Fill memory with BOOL values, and check them while they come."""
+        """Fill memory with BOOL values, and check them while they come.
+
+        Specification: "For BOOL type element true is a single byte with value 1 and false [...] with value 0".
+        """
         for start in range(0, len(target), SLICE_BYTES):
             part = target[start : start + SLICE_BYTES]
             yield from self.fill(part)
-            self._check_booleans(part)
-
-    def _check_booleans(self, part: memoryview) -> None:
-        """Specification: "For BOOL type element true is a single byte with value 1 and false [...] with value 0"."""
-        values = np.frombuffer(part, np.uint8)
-        if values.max() > 1:
-            offset = self.position - len(values) + int(np.argmax(values > 1))
-            msg = "a byte of a BOOL tensor is neither 0 nor 1"
-            raise RemoteProtocolError(msg, code=ErrorCode.INVALID_BOOL, offset=offset)
+            values = np.frombuffer(part, np.uint8)
+            if values.max() > 1:
+                offset = self.position - len(values) + int(np.argmax(values > 1))
+                msg = "a byte of a BOOL tensor is neither 0 nor 1"
+                raise RemoteProtocolError(msg, code=ErrorCode.INVALID_BOOL, offset=offset)
 
 
 def _raising(failure: Exception) -> Slabs:

@@ -143,7 +143,8 @@ class Inflater:
                 piece = stream.decompress(data, room)
             except zlib.error as error:
                 yield _up_to_damage(before, data)
-                msg = f"the compressed body is damaged: {_words(error)}"
+                reason = str(error).partition(": ")[2]  # without the number that zlib has for it
+                msg = f"the compressed body is damaged: {_PLAINER.get(reason, reason)}"
                 raise RemoteProtocolError(msg, code=ErrorCode.INVALID_COMPRESSION) from None
             rest = stream.unused_data if stream.eof else stream.unconsumed_tail
             self._taken += len(data) - len(rest)
@@ -183,12 +184,6 @@ def inflate_short(data: memoryview) -> bytes | None:
     except zlib.error:
         return None
     return whole if stream.eof and not stream.unused_data and len(whole) <= FREE_BYTES else None
-
-
-def _words(error: zlib.error) -> str:
-    """Return what zlib says is wrong, without the number that it has for that."""
-    reason = str(error).partition(": ")[2]
-    return _PLAINER.get(reason, reason)
 
 
 _PLAINER: Final = {

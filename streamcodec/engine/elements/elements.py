@@ -150,10 +150,11 @@ class Elements:
             offsets: int64 of shape [count + 1].
             data: uint8; element i is `data[offsets[i] : offsets[i + 1]]`.
         """
-        count, lengths = len(self), self._lengths
+        count, lengths = len(self), self._offsets[1:] - self._offsets[:-1] - PREFIX_BYTES
         ends = self._offsets - np.arange(0, PREFIX_BYTES * count + 1, PREFIX_BYTES)
         if length := common_length(lengths):
-            return ends, self._spaced(length).copy().view(np.uint8)
+            runs = spaced(self._data, length, start=PREFIX_BYTES, step=PREFIX_BYTES + length, count=count)
+            return ends, runs.copy().view(np.uint8)
         data = np.empty(int(ends[-1]), np.uint8)
         move(self._data, self._offsets[:-1] + PREFIX_BYTES, lengths, data, ends[:-1])
         return ends, data
@@ -182,12 +183,13 @@ class Elements:
     def array(self) -> np.ndarray[Any, Any]:
         """The elements as an object array of `bytes`. It is made at the first access, and then kept."""
         if self._array is None:
-            if len(self) <= _FEW and len(self._data) <= _SHORT_BYTES:
-                self._array = self._made_one_by_one()
-                return self._array
             flat = np.empty(len(self), object)
-            for start, made in self._made_in_slices(0, len(self)):
-                flat[start : start + len(made)] = made
+            if len(self) <= _FEW and len(self._data) <= _SHORT_BYTES:
+                data, places = self._data.tobytes(), self._offsets.tolist()
+                flat[:] = [data[start + PREFIX_BYTES : end] for start, end in pairwise(places)]
+            else:
+                for start, made in self._made_in_slices(0, len(self)):
+                    flat[start : start + len(made)] = made
             self._array = flat.reshape(self._shape)
         return self._array
 
@@ -239,17 +241,6 @@ class Elements:
         """Return the dimensions, not the contents."""
         return f"Elements(<{list(self._shape)}, {self.nbytes} bytes>)"
 
-    @property
-    def _lengths(self) -> Offsets:
-        return self._offsets[1:] - self._offsets[:-1] - PREFIX_BYTES
-
-    def _made_one_by_one(self) -> np.ndarray[Any, Any]:
-        """Return a few elements as an object array."""
-        data, places = self._data.tobytes(), self._offsets.tolist()
-        flat = np.empty(len(self), object)
-        flat[:] = [data[start + PREFIX_BYTES : end] for start, end in pairwise(places)]
-        return flat.reshape(self._shape)
-
     def _made_in_slices(self, start: int, stop: int) -> Iterator[tuple[int, np.ndarray[Any, Any]]]:
         """Yield the objects of a range of elements, some at a time, each time with the number of the first."""
         for first in range(start, stop, _MADE_AT_ONCE):
@@ -260,10 +251,6 @@ class Elements:
                 yield first, runs.astype(object)
             else:
                 yield first, cut(self._data, places, lengths)
-
-    def _spaced(self, length: int) -> np.ndarray[Any, Any]:
-        """Return the payloads, which all have this length, as items."""
-        return spaced(self._data, length, start=PREFIX_BYTES, step=PREFIX_BYTES + length, count=len(self))
 
     def _keep(self, offsets: Offsets, data: Octets, shape: tuple[int, ...]) -> Elements:
         """Keep what has been checked; what was a length to us must not be another one to the receiver."""

@@ -21,7 +21,15 @@ def too_deep_at(data: bytes | bytearray | memoryview, limit: int) -> int | None:
     Text with few brackets cannot be deep, and to count brackets costs little. The exact depth is computed only for text
     with many brackets.
     """
-    return _depth_exceeds_at(data, limit) if _count_openings(data, limit) > limit else None
+    if _count_openings(data, limit) <= limit:
+        return None
+    marks = Marks(_BRACKETS)
+    for start in range(0, len(data), _BLOCK):
+        places, kinds, outside = marks.find(bytes(data[start : start + _BLOCK]))
+        depths = marks.deepen(kinds, outside)
+        if len(depths) and int(depths.max()) > limit:
+            return start + int(places[np.argmax(depths > limit)])
+    return None
 
 
 def _count_openings(data: bytes | bytearray | memoryview, limit: int) -> int:
@@ -36,13 +44,3 @@ def _count_openings(data: bytes | bytearray | memoryview, limit: int) -> int:
         if count > limit:
             break
     return count
-
-
-def _depth_exceeds_at(data: bytes | bytearray | memoryview, limit: int) -> int | None:
-    marks = Marks(_BRACKETS)
-    for start in range(0, len(data), _BLOCK):
-        places, kinds, outside = marks.find(bytes(data[start : start + _BLOCK]))
-        depths = marks.deepen(kinds, outside)
-        if len(depths) and int(depths.max()) > limit:
-            return start + int(places[np.argmax(depths > limit)])
-    return None

@@ -68,7 +68,11 @@ class LongText:
         """
         part = self._rest + part
         end = len(part) if is_last else _end_of_whole(part)
-        text = self._high + self._parse(part[:end])
+        try:
+            text: str = self._high + parse_slice(b'"%b"' % part[:end], self._limits)
+        except MessageError as error:
+            error.offset = self._offset - 1 + (error.offset or 0)  # whatever is wrong in a string has one
+            raise
         self._rest = part[end:]
         self._offset += end
         if self._high:
@@ -78,14 +82,6 @@ class LongText:
             self._value.write(text.removesuffix(self._high).encode())
         except UnicodeEncodeError:
             self._has_half = True
-
-    def _parse(self, part: bytes) -> str:
-        try:
-            text: str = parse_slice(b'"%b"' % part, self._limits)
-        except MessageError as error:
-            error.offset = self._offset - 1 + (error.offset or 0)  # whatever is wrong in a string has one
-            raise
-        return text
 
 
 def _end_of_whole(part: bytes) -> int:

@@ -90,7 +90,11 @@ class Marks:
     def deepen(self, kinds: Kinds, outside: Outside | None = None) -> Depths:
         """Count the brackets of a block. Return how many are open behind each mark."""
         steps = _STEP[kinds]
-        depths = _running_sum(steps if outside is None else steps * outside) + np.int32(self.depth)
+        if outside is not None:
+            steps = steps * outside
+        # numpy converts while it accumulates, too, but more slowly; without memory for that it raises `SystemError`.
+        sums: Depths = np.add.accumulate(steps.astype(np.int32), dtype=np.int32)
+        depths = sums + np.int32(self.depth)
         if len(depths):
             self.depth = int(depths[-1])
         return depths
@@ -120,12 +124,3 @@ def _without_escapes(block: bytes, *, is_escaped: bool) -> tuple[np.ndarray[Any,
     is_escaped = bool(len(escaped)) and int(escaped[-1]) == len(block)
     characters[escaped[: len(escaped) - is_escaped]] = _OTHER
     return characters, is_escaped
-
-
-def _running_sum(values: np.ndarray[Any, Any]) -> Depths:
-    """Return the sums of all values up to each.
-
-    numpy converts while it accumulates, too, but more slowly; without memory for that it raises `SystemError`.
-    """
-    sums: Depths = np.add.accumulate(values.astype(np.int32), dtype=np.int32)
-    return sums

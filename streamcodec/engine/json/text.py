@@ -86,7 +86,7 @@ def parse_json(data: bytes | bytearray | memoryview, limits: Limits) -> tuple[An
         return quick[0], 0
     value, text, constants = _parse_strictly(data, limits)
     if "\\" in text and re.search(_SURROGATE, text) and re.search(_SURROGATE, re.sub(_HARMLESS, "", text)):
-        _refuse_surrogate(value)
+        raise half_of_a_pair(find(value, str, are_unencodable))  # it has no UTF-8 form, so it could not be sent back
     return value, constants
 
 
@@ -249,8 +249,11 @@ def _parse_unusual(text: str, constants: list[NonFinite], decoder: json.JSONDeco
         return constants[-1]
 
     value = json.loads(text, object_pairs_hook=pairs_to_dict, parse_constant=constant, parse_int=decoder.parse_int)
-    if marks:
-        _refuse_duplicate(value)
+    if marks:  # if one has replaced an object that contained another one, the outer object is marked, too
+        steps, marked = cast("Found", _find(value, _DuplicateKeys, lambda _: True))
+        path = cut_path("".join(["$", *reversed(steps)]))
+        msg = f"an object of the header has the member {shown(marked.key)} twice"
+        raise RemoteProtocolError(msg, code=ErrorCode.DUPLICATE_KEY, path=path)
     return value
 
 
@@ -355,26 +358,10 @@ def _decode_utf8(data: bytes | bytearray | memoryview) -> str:
     return text
 
 
-def _refuse_duplicate(value: Any) -> NoReturn:  # noqa: ANN401 - any JSON value
-    """Refuse a duplicate key, with the path of its object.
-
-    A duplicate key may have replaced an object that contained another duplicate. Then the outer object is marked too.
-    """
-    steps, marked = cast("Found", _find(value, _DuplicateKeys, lambda _: True))
-    path = cut_path("".join(["$", *reversed(steps)]))
-    msg = f"an object of the header has the member {shown(marked.key)} twice"
-    raise RemoteProtocolError(msg, code=ErrorCode.DUPLICATE_KEY, path=path)
-
-
 _SURROGATE = r"\\u[dD][89a-fA-F]"
 _HARMLESS = r"\\\\|\\u[dD][89abAB]..\\u[dD][c-fC-F].."
 """An escaped backslash, so that the characters after it are not taken for an escape; or a whole surrogate pair. It is
 compiled at the first use, which is rare."""
-
-
-def _refuse_surrogate(value: Any) -> NoReturn:  # noqa: ANN401 - any JSON value
-    """Refuse an escaped lone surrogate: the text has no UTF-8 form, so it could not be sent back."""
-    raise half_of_a_pair(find(value, str, are_unencodable))
 
 
 def half_of_a_pair(path: str | None) -> RemoteProtocolError:

@@ -39,11 +39,10 @@ class Claims:
         if buffer.readonly:
             msg = f"the memory to receive tensor {spec.name!r} is read-only"
             raise LocalProtocolError(msg)
-        if buffer:
-            start = addressof(c_char.from_buffer(buffer))
-            self._claim_span(spec, buffer, start, start + len(buffer))
-
-    def _claim_span(self, spec: TensorSpec, buffer: memoryview, start: int, end: int) -> None:
+        if not buffer:
+            return
+        start = addressof(c_char.from_buffer(buffer))
+        end = start + len(buffer)
         overlapping = slice(bisect_right(self._ends, start), bisect_left(self._starts, end))
         for other in self._owners[overlapping]:
             if other is not spec:

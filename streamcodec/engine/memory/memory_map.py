@@ -87,7 +87,8 @@ class MemoryMap:
             The number; 0 if there is no file with a record, or if the file has another dtype or shape.
         """
         try:
-            kept = _read_record(self._record)
+            with FileIO(self._record) as record:
+                kept = int(record.read(_RECORD_BYTES))
             header = npy_header(spec)
             with FileIO(os.fspath(self.path)) as file:
                 found = file.read(len(header))
@@ -143,14 +144,6 @@ class MemoryMap:
         mapped.flush()
 
 
-def _read_record(path: str) -> int:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        return int(os.read(descriptor, _RECORD_BYTES))
-    finally:
-        os.close(descriptor)
-
-
 def _write_record(path: str, nbytes: int) -> None:
     """Replace the record; the bytes that it counts must be on the disk by now."""
     new = f"{path}.new"
@@ -162,7 +155,12 @@ def _write_record(path: str, nbytes: int) -> None:
         os.close(descriptor)
     os.replace(new, path)  # noqa: PTH105 - see `forget`
     if hasattr(os, "O_DIRECTORY"):  # not on Windows, where a folder cannot be opened
-        _sync_folder(os.path.dirname(path) or os.curdir)  # noqa: PTH120 - see `forget`
+        folder = os.path.dirname(path) or os.curdir  # noqa: PTH120 - see `forget`
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)  # the names of its files, too
+        finally:
+            os.close(descriptor)
 
 
 def _stored_dtype(spec: TensorSpec) -> np.dtype[Any]:
@@ -190,12 +188,3 @@ def _write_out(mapped: np.ndarray[Any, Any], start: int) -> None:
     if hasattr(mmap, "MADV_DONTNEED"):  # not on Windows
         header = len(pages) - mapped.nbytes
         pages.madvise(mmap.MADV_DONTNEED, (header + start) // mmap.PAGESIZE * mmap.PAGESIZE)
-
-
-def _sync_folder(path: str) -> None:
-    """Have the names of its files on the disk, too."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

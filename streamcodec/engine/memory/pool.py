@@ -125,7 +125,8 @@ class _Shelf:
 
     def take(self, nbytes: int) -> Block:
         """Return an idle block of `nbytes` bytes or a few more, or else a new block."""
-        fitting = (block for block in list(self._blocks.values()) if self._fits(block, nbytes))
+        most = nbytes + nbytes // _MAX_WASTE
+        fitting = [block for block in list(self._blocks.values()) if nbytes <= block.nbytes <= most]
         for block in sorted(fitting, key=lambda block: block.nbytes):
             if self._blocks.pop(id(block), None) is not None:  # else another thread was quicker
                 self._reused[id(block)] = block.nbytes
@@ -153,9 +154,6 @@ class _Shelf:
                 break
             if self._blocks.pop(id(other), None) is not None:
                 excess -= other.nbytes
-
-    def _fits(self, block: Block, nbytes: int) -> bool:
-        return nbytes <= block.nbytes <= nbytes + nbytes // _MAX_WASTE
 
 
 class _Lease:

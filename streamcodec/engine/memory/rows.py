@@ -137,7 +137,12 @@ class RowWriter:
             LocalProtocolError: another datatype or shape, or more rows than are missing.
         """
         window = np.asarray(window)  # also for objects that resemble arrays, such as numpy scalars
-        count = self._checked_count(window)
+        shape, wanted = window.shape, self._rows.shape
+        if datatype_of(window.dtype) is not self._datatype or len(shape) != len(wanted) or shape[1:] != wanted[1:]:
+            declared = f"{self._datatype.name} {list(wanted)}"
+            msg = f"a window {window.dtype} {list(shape)} does not fit the tensor, which is {declared}"
+            raise LocalProtocolError(msg)
+        count = shape[0] if shape else 1
         missing = self._rows.row_count - self._written
         if count > missing:
             msg = f"a window has {count} rows where {missing} of {self._rows.row_count} were missing"
@@ -163,15 +168,6 @@ class RowWriter:
             msg = f"the windows ended after {self._written} of {self._rows.row_count} rows"
             raise LocalProtocolError(msg)
         return self._last
-
-    def _checked_count(self, window: Window) -> int:
-        """Return the number of rows of a window that has the right form."""
-        shape, wanted = window.shape, self._rows.shape
-        if datatype_of(window.dtype) is not self._datatype or len(shape) != len(wanted) or shape[1:] != wanted[1:]:
-            declared = f"{self._datatype.name} {list(wanted)}"
-            msg = f"a window {window.dtype} {list(shape)} does not fit the tensor, which is {declared}"
-            raise LocalProtocolError(msg)
-        return shape[0] if shape else 1
 
 
 def row_buffers(rows: Rows) -> Iterator[memoryview]:
