@@ -141,7 +141,10 @@ class Answers:
             check_outputs(model, arrays)
         parts: list[bytes | memoryview] = []
         entries: list[str] = []
-        for name, is_binary in _wanted(arrays, header):
+        wanted: Iterable[tuple[str, bool]] = zip(arrays, repeat(header.wants_binary(None)))
+        if header.outputs:
+            wanted = [(output.name, header.wants_binary(output)) for output in header.outputs]
+        for name, is_binary in wanted:
             text = self._text(name, arrays.get(name), parts, is_binary=is_binary)
             if text is None:
                 return None
@@ -166,7 +169,12 @@ class Answers:
         start, datatype = entry
         text = f'{start}{",".join(map(str, values.shape))}],"datatype":"{datatype.name}"'
         if is_binary:
-            parts.append(part := _binary_part(values, datatype))
+            part: bytes | memoryview
+            if isinstance(values, Elements):
+                part = byte_view(values.data)
+            else:
+                part = encode_payloads(values) if datatype.is_bytes else _bytes_of(values)
+            parts.append(part)
             return f'{text},"parameters":{{"binary_data_size":{len(part)}}}}}'
         data = json_values(values, datatype, self._ordinary.nonfinite)
         return f'{text},"data":{data}}}' if isinstance(data, str) else None  # else it is large
@@ -178,8 +186,16 @@ class Answers:
         if not math.prod(values.shape) or dtype.metadata is not None:
             return None
         entry = self._entries.get((name, dtype))
-        if entry is None and (entry := _new_entry(name, dtype)) is not None and len(self._entries) < _MAX_FORMS:
-            self._entries[name, dtype] = entry
+        if entry is None and type(name) is str and name:
+            try:
+                datatype = datatype_of(dtype)
+            except LocalProtocolError:
+                return None
+            if dtype != datatype.dtype:
+                return None
+            entry = f'{{"name":{to_json(name)},"shape":[', datatype
+            if len(self._entries) < _MAX_FORMS:
+                self._entries[name, dtype] = entry
         return entry
 
 
@@ -193,13 +209,6 @@ def _forms(arrays: Mapping[str, Any]) -> _Forms:
     return tuple(forms)
 
 
-def _wanted(arrays: Mapping[str, Any], header: RequestHeader) -> Iterable[tuple[str, bool]]:
-    """Return the names of the outputs that are wanted, and whether in binary."""
-    if header.outputs:
-        return [(output.name, header.wants_binary(output)) for output in header.outputs]
-    return zip(arrays, repeat(header.wants_binary(None)))
-
-
 def _message(head: bytes, parts: Sequence[bytes | memoryview]) -> Reply:
     """Return the reply with a JSON header, and with the binary parts behind it."""
     if not parts:
@@ -211,23 +220,6 @@ def _message(head: bytes, parts: Sequence[bytes | memoryview]) -> Reply:
     fields = WrittenFields((*_BINARY_TYPE, (HEADER_LENGTH_FIELD, str(len(head))), ("Content-Length", str(length))))
     fields.lines = _BINARY_LINES % (len(head), length)
     return _reply(status=200, headers=fields, buffers=(head, *parts), body_length=length)
-
-
-def _new_entry(name: str, dtype: np.dtype[Any]) -> _Entry | None:
-    if type(name) is not str or not name:
-        return None
-    try:
-        datatype = datatype_of(dtype)
-    except LocalProtocolError:
-        return None
-    return (f'{{"name":{to_json(name)},"shape":[', datatype) if dtype == datatype.dtype else None
-
-
-def _binary_part(values: np.ndarray[Any, Any] | Elements, datatype: Datatype) -> bytes | memoryview:
-    """Return the binary form of an output that has elements."""
-    if isinstance(values, Elements):
-        return byte_view(values.data)
-    return encode_payloads(values) if datatype.is_bytes else _bytes_of(values)
 
 
 def _bytes_of(array: np.ndarray[Any, Any]) -> memoryview:

@@ -46,7 +46,11 @@ def accepted_encoding(values: Sequence[bytes]) -> str | None:
     Returns:
         One of `ENCODINGS`, or None for a plain body.
     """
-    weights = _weights(values)
+    weights: dict[bytes, float] = {}
+    for member in b",".join(values).split(b","):
+        if match := _MEMBER.fullmatch(member.strip(b" \t")):
+            name = match[1].lower()
+            weights[_ALIASES.get(name, name)] = float(match[2] or 1)
     others = weights.get(b"*")
     unnamed = dict.fromkeys(_CHOICES, 0.0 if others is None else others)
     if others is None:
@@ -54,16 +58,6 @@ def accepted_encoding(values: Sequence[bytes]) -> str | None:
     # max() takes the first of equals.
     best = max(_CHOICES, key=lambda name: weights.get(name, unnamed[name]))
     return _CHOICES[best]
-
-
-def _weights(values: Sequence[bytes]) -> dict[bytes, float]:
-    """Read the members of the list; a weight that is not given is 1."""
-    weights: dict[bytes, float] = {}
-    for member in b",".join(values).split(b","):
-        if match := _MEMBER.fullmatch(member.strip(b" \t")):
-            name = match[1].lower()
-            weights[_ALIASES.get(name, name)] = float(match[2] or 1)
-    return weights
 
 
 CLASSIFICATION: Final = "classification"

@@ -158,16 +158,12 @@ class HostPolicy:
             return
         named = [value.decode("latin-1") for value in head.fields.values(b"host")]
         if not head.target.startswith("/"):
-            named.append(_authority(head.target))
+            try:
+                named.append(urlsplit(head.target).netloc)
+            except ValueError:
+                named.append("")
         for host in named or [""]:
             if self.hosts.isdisjoint({host.lower(), _PORT.sub("", host.lower())}):
                 msg = f"this server is not {shown(host)}; its operator lists the hosts that it is"
                 status = HTTPStatus.MISDIRECTED_REQUEST
                 raise RemoteProtocolError(msg, code=ErrorCode.MISDIRECTED, status_hint=int(status))
-
-
-def _authority(target: str) -> str:
-    try:
-        return urlsplit(target).netloc
-    except ValueError:
-        return ""

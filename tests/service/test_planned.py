@@ -247,6 +247,6 @@ def test_a_model_may_say_that_it_needs_a_thread(is_inline: bool | None, needs_th
     resolved = resolved_by(service)
     for _ in range(16):
         resolved.model.quickness.ran_in_thread(100, 0.0, 0.0, has_waited=False)
-    assert (resolved.is_inline(100), resolved.may_be_inline(100)) == (not needs_thread, not needs_thread)
+    assert (resolved.is_inline(100), resolved.may_be_inline) == (not needs_thread, not needs_thread)
     assert (resolved.judge(100) is None) is (is_inline is not None)
     assert (resolved.judge(1 << 20) is None) is needs_thread

@@ -279,7 +279,7 @@ class RequestCache:
 def _whole_body(recognized: Recognized, incoming: Incoming) -> tuple[memoryview, int] | None:
     """Return the body of a request, as its decoder gets it, and the bytes of the request; None if it is not there."""
     size, kept, recipe = recognized.size, incoming.kept, recognized.recipe
-    if kept < size or (recipe is not None and not recipe.resolved.may_be_inline(0)):
+    if kept < size or (recipe is not None and not recipe.resolved.may_be_inline):
         return None
     body = incoming.peek_from(len(recognized.text), size if recognized.length is not None else kept)
     if recognized.length is None:

@@ -313,9 +313,15 @@ class Reservation:
             return
         self._seen = now, taken
         rate = (taken - before) / (now - since)
-        self._slow_looks = self._slow_looks + 1 if rate < self.budget.min_rate else 0
-        if self.nbytes - taken > rate * _PATIENCE_SECONDS or rate < self.budget.min_rate:
-            self._shrink(taken if rate < self.budget.min_rate else taken + self.budget.step_bytes)
+        is_slow = rate < self.budget.min_rate
+        self._slow_looks = self._slow_looks + 1 if is_slow else 0
+        nbytes = taken if is_slow else taken + self.budget.step_bytes
+        if nbytes < self.nbytes and (is_slow or self.nbytes - taken > rate * _PATIENCE_SECONDS):
+            self._given_up += self.nbytes - nbytes
+            self.budget.gave_up(self.nbytes - nbytes)
+            self.budget.count(self, nbytes)
+            self._step = self.budget.step_bytes
+            self.is_short = True
 
     def grant(self) -> None:
         """Take the bytes that it waits for; called by the budget."""
@@ -362,14 +368,6 @@ class Reservation:
         nbytes = self.nbytes
         self.budget.count(self, 0)
         self.budget.count(other, other.nbytes + nbytes)
-
-    def _shrink(self, nbytes: int) -> None:
-        if nbytes < self.nbytes:
-            self._given_up += self.nbytes - nbytes
-            self.budget.gave_up(self.nbytes - nbytes)
-            self.budget.count(self, nbytes)
-            self._step = self.budget.step_bytes
-            self.is_short = True
 
     def _have(self, nbytes: int) -> None:
         gives_back = nbytes < self.nbytes

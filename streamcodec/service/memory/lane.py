@@ -86,22 +86,18 @@ class LaneInference(Inference):
         fields = resolved.head.fields
         self._offsets = parse_offsets(fields.values(TENSOR_FIELD.lower().encode()))
         self._room = parse_room(fields.values(ROOM_FIELD.lower().encode()), len(memory.answers))
-        self._check_form()
-        self._reading = reading = _Reading(resolved, self._offsets, len(memory.requests))
-        limits = resolved.headers.limits
-        machine = Machine(
-            reading.read, length=resolved.body_length, limits=limits, check=None, place=resolved.place, paced=paced
-        )
-        self.arriving: Decoder[RequestHeader] = Decoder(machine)
-
-    def _check_form(self) -> None:
-        resolved = self.resolved
         if not resolved.header_length or resolved.header_length != resolved.body_length:
             msg = f"with {TENSOR_FIELD} the body is the JSON header alone, with its length in the head, uncompressed"
             raise RemoteProtocolError(msg, code=ErrorCode.INVALID_MEMBER)
         if resolved.model.windows is not None:
             msg = f"model {resolved.model.name!r} takes windows, which only a body can bring; leave out {TENSOR_FIELD}"
             raise RemoteProtocolError(msg, code=ErrorCode.INVALID_MEMBER)
+        self._reading = reading = _Reading(resolved, self._offsets, len(memory.requests))
+        limits = resolved.headers.limits
+        machine = Machine(
+            reading.read, length=resolved.body_length, limits=limits, check=None, place=resolved.place, paced=paced
+        )
+        self.arriving: Decoder[RequestHeader] = Decoder(machine)
 
     @property
     def request_id(self) -> str | None:
@@ -111,7 +107,12 @@ class LaneInference(Inference):
     @property
     def memory_bytes(self) -> int:
         """Bytes of private memory that the request takes, as far as it is known now; the shared memory is not its."""
-        return (self.resolved.body_length or 0) + self._copied_bytes
+        nbytes = self.resolved.body_length or 0
+        if self._header is None:
+            return nbytes
+        tensors = self._header.tensors
+        copied = 0 if self._is_shared else sum(spec.nbytes for spec in tensors)
+        return nbytes + copied + sum(map(bytes_beside, tensors)) + self._object_bytes
 
     @property
     def held_bytes(self) -> int:
@@ -122,14 +123,6 @@ class LaneInference(Inference):
     def taken_bytes(self) -> int:
         """How much private memory the request really takes now."""
         return bytes_taken(self.arriving.offset, self.arriving.held_bytes, None)
-
-    @property
-    def _copied_bytes(self) -> int:
-        if self._header is None:
-            return 0
-        tensors = self._header.tensors
-        copied = 0 if self._is_shared else sum(spec.nbytes for spec in tensors)
-        return copied + sum(map(bytes_beside, tensors)) + self._object_bytes
 
     @property
     def _is_shared(self) -> bool:
@@ -225,25 +218,21 @@ class LaneInference(Inference):
             return []
         if len(tensors) > MAX_LANE_TENSORS:
             return []
+        requests = self._memory.requests
         places, copies, position = [], [], self._room.start
         for octets in [np.frombuffer(part, np.uint8) for part in cast("tuple[bytes | memoryview, ...]", tensors)]:
-            offset = self._offset_of(octets)
-            if offset is None and position + octets.nbytes > self._room.stop:
+            offset = octets.ctypes.data - requests.ctypes.data
+            if 0 <= offset <= requests.nbytes - octets.nbytes:  # it is in the memory for requests
+                places.append(f"r{offset}")
+            elif position + octets.nbytes > self._room.stop:
                 return []
-            if offset is None:
+            else:
                 copies.append((position, octets))
                 places.append(f"a{position}")
                 position += -(-octets.nbytes // LANE_ALIGNMENT) * LANE_ALIGNMENT
-            else:
-                places.append(f"r{offset}")
         for start, octets in copies:
             np.copyto(self._memory.answers[start : start + octets.nbytes], octets)
         return places
-
-    def _offset_of(self, octets: Octets) -> int | None:
-        """Return where bytes are in the memory for requests; None if they are not in it."""
-        offset = octets.ctypes.data - self._memory.requests.ctypes.data
-        return offset if 0 <= offset <= self._memory.requests.nbytes - octets.nbytes else None
 
 
 class _Reading:

@@ -271,8 +271,12 @@ class Exchange:
             reply = self._leave(reply, self._uploads)
         self.reply = reply = finished(self._service, reply, self.head)
         self.is_answered = True
-        if self.watch is not None:
-            self._tell(reply, self.watch)
+        if (watch := self.watch) is not None:
+            watch.answered(reply)
+            if watch.model is None and self.head is not None:
+                name_model(watch, self.head, self._service)
+            if self.inference is not None:
+                watch.request_id = self.inference.request_id
         self._leave_seat()
         self.head = self.inference = self._request = self._once_granted = None
         return ExchangeStep.ANSWER
@@ -383,13 +387,6 @@ class Exchange:
                 uploads.uploads.end(portion.upload)
             self.portion = None
         return reply
-
-    def _tell(self, reply: Reply, watch: RequestWatch) -> None:
-        watch.answered(reply)
-        if watch.model is None and self.head is not None:
-            name_model(watch, self.head, self._service)
-        if self.inference is not None:
-            watch.request_id = self.inference.request_id
 
     def _with_memory(self, inference: Inference, go_on: _GoOn) -> ExchangeStep | None:
         """Continue when the request has the memory that it takes, as far as that is known.

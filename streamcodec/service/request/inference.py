@@ -125,12 +125,9 @@ class ResolvedHead:
         self.is_async: bool = model.is_async
         self.is_awaited: bool = model.is_async or model.batch is not None
         is_plain = self.encoding is None and model.windows is None and not self.is_awaited and not self.in_memory
-        self._may_be_inline = is_plain and model.is_inline is not False
+        # Whether a whole short request may be answered on an event loop, now or later.
+        self.may_be_inline: bool = is_plain and model.is_inline is not False
         self._max_declared_bytes = MAX_INLINE_BYTES if model.is_inline else -1
-
-    def may_be_inline(self, nbytes: int) -> bool:
-        """Whether a whole request of `nbytes` bytes may be answered on an event loop, now or later."""
-        return self._may_be_inline and nbytes <= MAX_INLINE_BYTES
 
     def is_inline(self, nbytes: int, *, is_planned: bool = False) -> bool:
         """Whether a request of `nbytes` bytes can be answered now, and quickly enough for an event loop.
@@ -138,14 +135,14 @@ class ResolvedHead:
         Compressing is never quick enough. A larger request must be planned: its tensors are neither JSON nor BYTES nor
         BOOL, whose work grows with the size.
         """
-        if not self._may_be_inline or (nbytes > MAX_INLINE_BYTES and not is_planned):
+        if not self.may_be_inline or (nbytes > MAX_INLINE_BYTES and not is_planned):
             return False
         is_quick = nbytes <= self._max_declared_bytes or self.model.quickness.may_run_inline(nbytes)
         return is_quick and (self.model.ready is None or self.model.is_ready)
 
     def judge(self, nbytes: int) -> Quickness | None:
         """Return what judges a call with so many bytes; None if it does not matter how long that takes."""
-        return self.model.quickness if self._may_be_inline and nbytes > self._max_declared_bytes else None
+        return self.model.quickness if self.may_be_inline and nbytes > self._max_declared_bytes else None
 
     def begin(self, *, pause_after_header: bool = False, paced: bool = False, place: Place | None = None) -> Inference:
         """Begin a request; for the arguments see `Service.begin`; `place` is for tensors of this request alone."""
@@ -239,8 +236,14 @@ class ResolvedHead:
         nbytes = 0
         for name, value in outputs.items():
             values = as_values(value)
-            if self.classifies or not (forms.get(name, default) and _goes_as_it_is(values)):
-                nbytes += _written_bytes(values)
+            if forms.get(name, default) and not self.classifies:
+                if not isinstance(values, np.ndarray):  # its binary form exists already, or is made while it is sent
+                    continue
+                if values.flags.c_contiguous and values.dtype.isnative and not values.dtype.hasobject:
+                    continue
+            nbytes += values.nbytes
+            if isinstance(values, np.ndarray) and values.dtype.hasobject and values.nbytes <= MAX_INLINE_BYTES:
+                nbytes += sum(len(each) for each in values.flat if isinstance(each, bytes | str))
         return nbytes <= MAX_INLINE_BYTES
 
     def reply(self, outputs: Outputs, header: RequestHeader) -> Reply:
@@ -583,20 +586,6 @@ def _decoder(
 def as_values(value: Values) -> Encodable:
     """Return an output in the form that is encoded: everything but `Rows` and `Elements` becomes a numpy array."""
     return value if type(value) is np.ndarray or isinstance(value, _AS_THEY_ARE) else np.asarray(value)
-
-
-def _goes_as_it_is(values: Encodable) -> bool:
-    """Whether the binary form exists already, or is made while it is sent."""
-    if not isinstance(values, np.ndarray):
-        return True
-    return values.flags.c_contiguous and values.dtype.isnative and not values.dtype.hasobject
-
-
-def _written_bytes(values: Encodable) -> int:
-    """Return how many bytes must be processed to write an output."""
-    if not isinstance(values, np.ndarray) or not values.dtype.hasobject or values.nbytes > MAX_INLINE_BYTES:
-        return values.nbytes
-    return values.nbytes + sum(len(value) for value in values.flat if isinstance(value, bytes | str))
 
 
 def check_outputs(model: Model, arrays: Mapping[str, Encodable]) -> None:

@@ -90,7 +90,9 @@ class UploadService:
         resolved = self._service.open(whole)
         if not isinstance(resolved, ResolvedHead):
             return resolved if isinstance(resolved, Reply) else None
-        _check_model(resolved)
+        if resolved.model.windows is not None:
+            msg = "this model takes its input while it arrives, so an upload to it cannot be resumed"
+            raise RemoteProtocolError(msg, code=ErrorCode.NOT_OFFERED)
         upload: Upload | None = self.uploads.begin(resolved, whole)
         if upload is None:
             return (
@@ -194,17 +196,6 @@ def _length(head: RequestHead, *, last: bool) -> int:
     if nbytes > length:
         raise _mismatch(f"Upload-Length is {length}, and {nbytes} bytes come at once")
     return length
-
-
-def _check_model(resolved: ResolvedHead) -> None:
-    """Refuse a model that takes its input in windows.
-
-    Raises:
-        RemoteProtocolError: `not-offered`.
-    """
-    if resolved.model.windows is not None:
-        msg = "this model takes its input while it arrives, so an upload to it cannot be resumed"
-        raise RemoteProtocolError(msg, code=ErrorCode.NOT_OFFERED)
 
 
 def _mismatch(message: str, status: int = 400) -> RemoteProtocolError:

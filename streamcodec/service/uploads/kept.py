@@ -107,8 +107,10 @@ class Uploads:
     def begin(self, resolved: ResolvedHead, head: RequestHead) -> KeptUpload | None:
         """See `UploadStore`."""
         self.expire()
-        if len(self._all) >= self._max_uploads and not self._make_room():
-            return None
+        if len(self._all) >= self._max_uploads:  # an interrupted one makes room, first one of which nothing has come
+            empty = next((each for each in self._interrupted if not each.offset), None)
+            if not (self._drop(empty) or self._give_back()):
+                return None
         inference = resolved.begin(pause_after_header=True, paced=True)
         ends = self._clock() + self._lifetime_seconds
         upload = KeptUpload(self._new_id(), head, inference, Reservation(self._budget), ends)
@@ -174,10 +176,6 @@ class Uploads:
     def _give_back(self) -> bool:
         """Drop the upload that has been interrupted for the longest time; return whether there was one."""
         return self._drop(next(iter(self._interrupted), None))
-
-    def _make_room(self) -> bool:
-        """Drop an interrupted upload for a new one; return whether there was one."""
-        return self._drop(next((each for each in self._interrupted if not each.offset), None)) or self._give_back()
 
     def _drop(self, upload: KeptUpload | None) -> bool:
         if upload is None:
