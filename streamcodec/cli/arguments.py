@@ -6,8 +6,10 @@ import argparse
 import math
 import re
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
+
+from streamcodec.engine.errors import LocalProtocolError
 
 _UNITS: Final = {"K": 10, "M": 20, "G": 30, "T": 40}
 _SIZE: Final = re.compile("([0-9]+)(|[KMGT](?:iB?)?)", re.ASCII | re.IGNORECASE)
@@ -37,6 +39,19 @@ class Once(argparse.Action):
 def given(options: argparse.Namespace, names: Iterable[str]) -> dict[str, Any]:
     """Return those of the options that were given."""
     return {name: value for name in names if (value := getattr(options, name, None)) is not None}
+
+
+def checked(check: Callable[[str], object]) -> Callable[[str], str]:
+    """Return a type whose values are checked by what they are for, which refuses them with `LocalProtocolError`."""
+
+    def read(text: str) -> str:
+        try:
+            check(text)
+        except LocalProtocolError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+        return text
+
+    return read
 
 
 def port(text: str) -> int:

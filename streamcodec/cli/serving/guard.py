@@ -6,7 +6,7 @@ import argparse
 from functools import partial
 from typing import Final
 
-from streamcodec.cli.arguments import UNITS, Once, count, given, seconds, seconds_or_0, size, size_text
+from streamcodec.cli.arguments import UNITS, Once, checked, count, given, seconds, seconds_or_0, size, size_text
 from streamcodec.cli.logs import access_log, add_logging, set_up_logging
 from streamcodec.cli.serving.encryption import add_encryption, context_of
 from streamcodec.cli.serving.hosts import add_allowed_hosts
@@ -14,7 +14,6 @@ from streamcodec.cli.serving.metrics import add_guard_metrics, guard_counters
 from streamcodec.cli.serving.places import add_places, announce, place_of_options
 from streamcodec.cli.serving.sparing import add_small, sizes_of
 from streamcodec.client.connections.timeouts import Timeout
-from streamcodec.engine.errors import LocalProtocolError
 from streamcodec.engine.record import replaced
 from streamcodec.guard import ALLOWANCES, ANSWER_TIMEOUT, GUARD_LIMITS, Guard
 from streamcodec.guard.rules.allowing import Routes
@@ -97,7 +96,7 @@ def run(options: argparse.Namespace) -> None:
         ),
         ssl_context=ssl_context,
         pages=pages,
-        allowed=[name for names in options.allowed for name in names],
+        allowed=[name for names in options.allowed for name in names.split(",")],
         allowed_hosts=getattr(options, "allowed_hosts", ()),
         upstream_ca=options.upstream_ca,
         null_is_nan=options.nonfinite == "null",
@@ -123,7 +122,7 @@ def _add_routes(parser: argparse.ArgumentParser) -> None:
         dest="allowed",
         action="append",
         default=[],
-        type=_names,
+        type=checked(lambda text: Routes(text.split(","))),
         metavar="NAME",
         help="pass this on, too; several names with commas between them, or the option several times (default: none)",
     )
@@ -177,13 +176,3 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
         group.add_argument(
             f"--{name}-timeout", type=seconds, default=default, metavar="SECONDS", help=f"{text} (default: {default:g})"
         )
-
-
-def _names(text: str) -> list[str]:
-    """Read names of what is allowed."""
-    names = text.split(",")
-    try:
-        Routes(names)
-    except LocalProtocolError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-    return names

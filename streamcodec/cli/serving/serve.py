@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
 
-from streamcodec.cli.arguments import count, given, size
+from streamcodec.cli.arguments import checked, count, given, size
 from streamcodec.cli.description import describe
 from streamcodec.cli.logs import access_log, add_logging, set_up_logging
 from streamcodec.cli.output import complain
@@ -357,18 +357,9 @@ def _add_clients(parser: argparse.ArgumentParser) -> None:
         dest="cors_origins",
         action="append",
         default=argparse.SUPPRESS,
-        type=_origin,
+        type=checked(lambda text: CorsPolicy.of([text])),
         metavar="ORIGIN",
         help="permit web pages of this origin to call the server from a browser, as https://app.example or "
         "http://localhost:3000; give one for each, or '*' for every page (default: none)",
     )
     add_allowed_hosts(group)
-
-
-def _origin(text: str) -> str:
-    """Read an origin, or `*`."""
-    try:
-        CorsPolicy.of([text])
-    except LocalProtocolError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-    return text
