@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import logging
 import socket
 import threading
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -165,6 +168,29 @@ def test_an_input_that_the_model_refuses_fails_no_others(
     assert isinstance(answers[3], ServerError)
     assert answers[3].status == 500
     assert len(net.shapes) == calls
+
+
+@pytest.mark.parametrize("kind", ["thread", "inline", "async"])
+@pytest.mark.parametrize("refuse", [_poison, _named, _named_with_outputs], ids=lambda value: str(value)[:12])
+def test_the_inputs_of_a_call_that_failed_wait_for_no_collector(
+    backend: str, kind: str, refuse: Callable[[Array], Outputs | None], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.CRITICAL + 1)  # a record that is kept keeps the traceback
+    kept: list[weakref.ref[Array]] = []
+
+    def watched(x: Array) -> Outputs | None:
+        kept.append(weakref.ref(x))
+        return refuse(x)
+
+    with server_here(_models(Net(watched), ALL, kind), backend=backend) as (server, address):
+        gc.collect()
+        gc.disable()
+        try:
+            _all(address, _rows(*[1] * 8))
+            until(lambda: (server.requests_in_progress, server.reserved_bytes) == (0, 0))
+            until(lambda: all(found() is None for found in kept))
+        finally:
+            gc.enable()
 
 
 def test_a_failed_call_is_not_tried_again_if_the_model_does_not_want_that(backend: str) -> None:

@@ -75,33 +75,37 @@ def drive(work: Calls, model: Model, *, is_in_thread: bool) -> None:
         model: the model.
         is_in_thread: whether this thread is one for models. In any other, Ctrl-C may be meant for the program.
     """
-    predict = cast("Callable[[InferenceRequest], object]", model.predict)
     with suppress(StopIteration):
         request = next(work)
         while True:
-            returned: object
-            try:
-                returned = predict(request)
-            except KeyboardInterrupt as error:
-                if not is_in_thread:
-                    raise
-                returned = Failed(error)
-            except BaseException as error:  # noqa: BLE001 - a model may raise anything, and must not end the server
-                returned = Failed(error)
-            request = work.send(returned)
+            request = work.send(_returned(model, request, is_in_thread=is_in_thread))
+
+
+def _returned(model: Model, request: InferenceRequest, *, is_in_thread: bool) -> object:
+    """Call a function once. What it raises refers to this frame, so no frame that refers to that may be `drive`'s."""
+    try:
+        return cast("Callable[[InferenceRequest], object]", model.predict)(request)
+    except KeyboardInterrupt as error:
+        if not is_in_thread:
+            raise
+        return Failed(error)
+    except BaseException as error:  # noqa: BLE001 - a model may raise anything, and must not end the server
+        return Failed(error)
 
 
 async def drive_async(work: Calls, model: Model) -> None:
     """Call an `async def`."""
-    predict = cast("Callable[[InferenceRequest], Awaitable[object]]", model.predict)
     with suppress(StopIteration):
         request = next(work)
         while True:
-            returned: object
-            try:
-                returned = await predict(request)
-            except BaseException as error:
-                if is_ending(error):
-                    raise
-                returned = Failed(error)
-            request = work.send(returned)
+            request = work.send(await _awaited(model, request))
+
+
+async def _awaited(model: Model, request: InferenceRequest) -> object:
+    """Call an `async def` once; see `_returned`."""
+    try:
+        return await cast("Callable[[InferenceRequest], Awaitable[object]]", model.predict)(request)
+    except BaseException as error:
+        if is_ending(error):
+            raise
+        return Failed(error)
