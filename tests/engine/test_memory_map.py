@@ -305,6 +305,7 @@ def test_a_disk_that_fails_ends_the_message_and_the_record_stays(
     with pytest.raises(OSError, match="error"):
         decoder.next_event()
     assert (tmp_path / "x.npy.received").read_text() == "8\n"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["x.npy", "x.npy.received"]
 
 
 @pytest.mark.usefixtures("small_pieces")

@@ -81,13 +81,19 @@ class Record:
             OSError: the file cannot be written.
         """
         new = self._path.with_name(f"{self._path.name}.new")
-        new.unlink(missing_ok=True)
-        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            json.dump({"request": key, "location": location}, file)
-            file.flush()
-            os.fsync(file.fileno())
-        new.replace(self._path)
+        try:
+            new.unlink(missing_ok=True)
+            descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                json.dump({"request": key, "location": location}, file)
+                file.flush()
+                os.fsync(file.fileno())
+            new.replace(self._path)
+        except OSError as error:
+            error.filename = os.fspath(self._path)  # a full disk names no file
+            with suppress(OSError):
+                new.unlink(missing_ok=True)
+            raise
 
     def forget(self) -> None:
         """Remove the file."""

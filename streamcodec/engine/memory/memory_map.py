@@ -151,8 +151,11 @@ def _write_record(path: str, nbytes: int) -> None:
     try:
         os.write(descriptor, b"%d\n" % nbytes)
         os.fsync(descriptor)
-    finally:
+    except OSError:  # a full disk
         os.close(descriptor)
+        os.unlink(new)  # noqa: PTH108 - see `forget`
+        raise
+    os.close(descriptor)
     os.replace(new, path)  # noqa: PTH105 - see `forget`
     if hasattr(os, "O_DIRECTORY"):  # not on Windows, where a folder cannot be opened
         folder = os.path.dirname(path) or os.curdir  # noqa: PTH120 - see `forget`
