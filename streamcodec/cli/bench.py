@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
-import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, TextIO
+from typing import Any, Final
 
 import numpy as np
 
@@ -21,6 +19,7 @@ from streamcodec.cli.benching.plot import check_plot, draw
 from streamcodec.cli.benching.report import Row, document, heading, remarks, row_line
 from streamcodec.cli.benching.running import Stop, run_plan, stopping
 from streamcodec.cli.fields import add_header
+from streamcodec.cli.files import check_writable, write
 from streamcodec.cli.inferring.inputs import add_inputs, made_inputs
 from streamcodec.cli.inferring.making import add_making
 from streamcodec.cli.inferring.request import WholeRequest, whole_request
@@ -119,27 +118,32 @@ def run(options: argparse.Namespace) -> None:
     """Measure and report."""
     if options.plot is not None:
         check_plot(options.plot)
-    with contextlib.ExitStack() as files:  # opened before anything is sent, because the run may not be repeatable
-        json_file = _opened(files, options.json)
-        with _client(options) as client:  # and the model is to accept them
-            inputs = made_inputs(options, client)
-            client.infer(options.model, inputs, version=options.model_version, is_binary=options.tensors == "binary")
-        request = whole_request(
-            options.url,
-            options.model,
-            inputs,
-            version=options.model_version,
-            is_binary=options.tensors == "binary",
-            headers=options.headers,
-        )
-        with stopping() as stop:
-            rows = _shown_rows(options, request, inputs, stop)
-        _write(options, rows, inputs, json_file)
+    for path in _paths(options):  # before anything is sent, because the run may not be repeatable
+        check_writable(path, replaces=True)
+    with _client(options) as client:  # and the model is to accept them
+        inputs = made_inputs(options, client)
+        client.infer(options.model, inputs, version=options.model_version, is_binary=options.tensors == "binary")
+    request = whole_request(
+        options.url,
+        options.model,
+        inputs,
+        version=options.model_version,
+        is_binary=options.tensors == "binary",
+        headers=options.headers,
+    )
+    with stopping() as stop:
+        rows = _shown_rows(options, request, inputs, stop)
+    _write(options, rows, inputs)
     if stop.is_set():
         raise KeyboardInterrupt
     if errors := sum(row.measured.errors.total() for row in rows):
         requests = errors + sum(row.measured.latencies.count for row in rows)
         raise LocalProtocolError(f"{errors} of {requests} requests failed")
+
+
+def _paths(options: argparse.Namespace) -> list[Path]:
+    """Return the files that are wanted."""
+    return [Path(path) for path in (options.json, options.plot) if path not in {None, "-"}]
 
 
 def _client(options: argparse.Namespace) -> Client:
@@ -196,14 +200,9 @@ def _plans(options: argparse.Namespace, request: WholeRequest) -> Iterator[tuple
             yield concurrency, due, plan
 
 
-def _write(
-    options: argparse.Namespace,
-    rows: Sequence[Row],
-    inputs: Mapping[str, np.ndarray[Any, Any]],
-    json_file: TextIO | None,
-) -> None:
+def _write(options: argparse.Namespace, rows: Sequence[Row], inputs: Mapping[str, np.ndarray[Any, Any]]) -> None:
     """Write the files, as far as they are wanted."""
-    if json_file is not None:
+    if options.json is not None:
         whole = {
             "streamcodec": __version__,
             "url": options.url,
@@ -212,8 +211,11 @@ def _write(
             "inputs": [_described(name, array) for name, array in inputs.items()],
             "runs": [document(row) for row in rows],
         }
-        json_file.write(json.dumps(whole, indent=1) + "\n")
-        json_file.flush()
+        text = json.dumps(whole, indent=1) + "\n"
+        if options.json == "-":
+            print(text, end="", flush=True)
+        else:
+            write(Path(options.json), lambda file: file.write(text.encode()), replaces=True)
     if options.plot is not None:
         draw(rows, _title(options, inputs), options.plot)
 
@@ -226,12 +228,6 @@ def _title(options: argparse.Namespace, inputs: Mapping[str, np.ndarray[Any, Any
 
 def _described(name: str, array: np.ndarray[Any, Any]) -> dict[str, Any]:
     return {"name": name, "datatype": datatype_of_values(array).name, "shape": [*array.shape]}
-
-
-def _opened(files: contextlib.ExitStack, path: str | None) -> TextIO | None:
-    if path is None:
-        return None
-    return sys.stdout if path == "-" else files.enter_context(Path(path).open("w", encoding="utf-8"))
 
 
 def _counts(text: str) -> list[int]:

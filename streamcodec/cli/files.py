@@ -3,6 +3,7 @@
 A file is written under a temporary name, or in a temporary folder, in its target folder, and renamed when it is
 complete. So neither Ctrl-C nor a full disk leaves an incomplete file, and a failure does not destroy an existing file.
 SIGTERM and SIGHUP would end the process at once. While something is being written, they first remove it.
+A command whose work is long sees first that its file can be made, and writes it when all of its content is there.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def write(path: Path, write_to: Callable[[BinaryIO], object], *, replaces: bool)
         OSError: it cannot be written.
     """
     check_free(path, replaces=replaces)
-    if path.exists() and not path.is_file():
+    if _is_stream(path):
         with _named(path), path.open("wb") as file:
             write_to(file)
         return
@@ -55,6 +56,28 @@ def write(path: Path, write_to: Callable[[BinaryIO], object], *, replaces: bool)
         with unfinished.open("xb") as file:
             write_to(file)
         keep(unfinished, path, replaces=replaces)
+
+
+def check_writable(path: Path, *, replaces: bool) -> None:
+    """See that a file can be made; leave nothing. A disk can still become full, or be taken away.
+
+    Raises:
+        FileExistsError: the file exists, and must not be replaced.
+        OSError: it cannot be written.
+    """
+    check_free(path, replaces=replaces)
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
+    if not _is_stream(path):
+        unfinished = _unfinished(path.parent)
+        with _removed_at_the_end(unfinished), _named(path):
+            unfinished.touch(exist_ok=False)
+
+
+def _is_stream(path: Path) -> bool:
+    """Tell whether a path is a device, a pipe, or a name of an open file, as /dev/stdout: a link that has to stay."""
+    is_open = path.is_symlink() and path.absolute().parts[1] in {"dev", "proc"}
+    return path.exists() and (is_open or not path.is_file())
 
 
 @contextmanager

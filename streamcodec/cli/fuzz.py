@@ -10,12 +10,11 @@ import re
 import socket
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from itertools import chain
 from pathlib import Path
-from typing import Final, TextIO
+from typing import Final
 from urllib.parse import quote
 
 from streamcodec import DATATYPES, __version__
@@ -29,6 +28,7 @@ from streamcodec.blackbox.probes import PROBES
 from streamcodec.blackbox.target import Target
 from streamcodec.blackbox.wire import OutOfRequestsError, Pacer, Wire
 from streamcodec.cli.arguments import count, number, rate, seconds
+from streamcodec.cli.files import check_writable, write
 from streamcodec.cli.output import complain, say
 from streamcodec.client.connections.address import Address
 from streamcodec.engine.errors import LocalProtocolError
@@ -103,8 +103,9 @@ def run(options: argparse.Namespace) -> None:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # servers may send characters that the terminal cannot show
     try:
-        with ExitStack() as files:  # opened before anything is sent, because the run may not be repeatable
-            results = _examine(options, _opened(files, options.json), _opened(files, options.junit))
+        for path in filter(None, (options.json, options.junit)):
+            check_writable(path, replaces=True)  # before anything is sent, because the run may not be repeatable
+        results = _examine(options)
     except BrokenPipeError:  # nobody reads what is printed
         raise
     except OSError as error:
@@ -255,7 +256,7 @@ def _probes(options: argparse.Namespace, target: Target) -> Iterator[Probe]:
     yield from (probe for probe in chosen if probe.is_heavy and options.heavy)
 
 
-def _examine(options: argparse.Namespace, json_file: TextIO | None, junit_file: TextIO | None) -> list[Result]:
+def _examine(options: argparse.Namespace) -> list[Result]:
     """Run the probes. If something ends the run early, the results so far are still shown and written."""
     examiner = _examiner(options)
     probes = _probes(options, examiner.target)
@@ -273,10 +274,10 @@ def _examine(options: argparse.Namespace, json_file: TextIO | None, junit_file: 
         results += [Result(probe=probe, state=ProbeState.NOT_RUN, note="interrupted") for probe in probes]
         raise
     finally:
-        _write(options, results, json_file, junit_file)
         print("", *report.groups_table(results), sep="\n")
         print()
         say(f"{_summary(results)}; {examiner.wire.pacer.sent} requests were sent, with seed {options.seed}.")
+        _write(options, results)
     return results
 
 
@@ -293,18 +294,16 @@ def _has_run(results: list[Result]) -> bool:
     return any(result.state in {ProbeState.PASSED, ProbeState.FOUND} for result in results)
 
 
-def _opened(files: ExitStack, path: Path | None) -> TextIO | None:
-    return None if path is None else files.enter_context(path.open("w", encoding="utf-8"))
-
-
-def _write(
-    options: argparse.Namespace, results: list[Result], json_file: TextIO | None, junit_file: TextIO | None
-) -> None:
-    if json_file is not None:
+def _write(options: argparse.Namespace, results: list[Result]) -> None:
+    if options.json is not None:
         document = report.as_json(results, version=__version__, url=options.url, model=options.model, seed=options.seed)
-        json_file.write(json.dumps(document, indent=1) + "\n")
-    if junit_file is not None:
-        junit_file.write(report.as_junit(results, f"streamcodec fuzz {options.url} {options.model}"))
+        _write_text(options.json, json.dumps(document, indent=1) + "\n")
+    if options.junit is not None:
+        _write_text(options.junit, report.as_junit(results, f"streamcodec fuzz {options.url} {options.model}"))
+
+
+def _write_text(path: Path, text: str) -> None:
+    write(path, lambda file: file.write(text.encode()), replaces=True)
 
 
 def _given_up(reason: str) -> SystemExit:

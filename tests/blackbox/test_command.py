@@ -178,7 +178,7 @@ def test_reports_that_cannot_be_written(option: str, tmp_path: Path, capsys: pyt
         assert _exit_status(*arguments, option, "/dev/full") == 2
     said = capsys.readouterr().err.splitlines()
     assert said[0].startswith("streamcodec: [Errno 2] No such file or directory: ")
-    assert said[1] == "streamcodec: [Errno 28] No space left on device"
+    assert said[1] == "streamcodec: [Errno 28] No space left on device: '/dev/full'"
 
 
 def test_words_that_the_terminal_cannot_show(monkeypatch: pytest.MonkeyPatch) -> None:

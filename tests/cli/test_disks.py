@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from streamcodec.cli import main
+from streamcodec.server import ServerOptions
 from tests.server.models import models
 from tests.server.programs import server_here
 
@@ -21,6 +22,8 @@ DISK = "mount -t tmpfs -o size=1m,mode=700 tmpfs disk || exit 99\n"
 ROOMY, FULL, READ_ONLY = "", "cat /dev/zero >disk/fill 2>/dev/null", "mount -o remount,ro disk"
 NO_SPACE = "[Errno 28] No space left on device"
 NO_WRITING = "[Errno 30] Read-only file system"
+BENCH = "bench URL --model identity --shape x:FP32:1 --duration 0.1 --warmup 0"
+FUZZ = "fuzz URL --model identity --input x:FP32:-1 --only json/null"
 
 
 def _can_mount() -> bool:
@@ -49,7 +52,7 @@ class Told(NamedTuple):
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    with server_here(models()) as (_, (host, port)):
+    with server_here(models(), ServerOptions(resumable_uploads=2)) as (_, (host, port)):
         yield f"http://{host}:{port}"
 
 
@@ -83,6 +86,8 @@ def on_disk(preparation: str, *arguments: str) -> Told:
         (READ_ONLY, "encode identity disk/request --input x=small.npy", f"{NO_WRITING}: 'disk/request'"),
         (FULL, "inspect small.npy --html disk/page.html", f"{NO_SPACE}: 'disk/page.html'"),
         (READ_ONLY, "inspect small.npy --html disk/page.html", f"{NO_WRITING}: 'disk/page.html'"),
+        (FULL, "infer URL identity --input x=small.npy --resumable disk/state", f"{NO_SPACE}: 'disk/state'"),
+        (READ_ONLY, "infer URL identity --input x=small.npy --resumable disk/state", f"{NO_WRITING}: 'disk/state'"),
         (READ_ONLY, "serve --port 0 --resumable-uploads 2 --upload-dir disk",
          "upload_dir: disk: no file can be made here"),
         (READ_ONLY, "serve --port 0 --resumable-uploads 2 --upload-dir disk/new",
@@ -92,6 +97,25 @@ def on_disk(preparation: str, *arguments: str) -> Told:
 def test_a_file_that_cannot_be_written(preparation: str, command: str, complaint: str, url: str) -> None:
     told = on_disk(preparation, *COMMAND, *command.replace("URL", url).split())
     assert told == (1, f"streamcodec: {complaint}\n", [])
+
+
+@pytest.mark.parametrize(
+    ("command", "name", "status"),
+    [
+        (f"{BENCH} --json", "found.json", 1),
+        (f"{BENCH} --plot", "found.svg", 1),
+        (f"{FUZZ} --json", "found.json", 2),
+        (f"{FUZZ} --junit", "found.xml", 2),
+    ],
+)
+@pytest.mark.parametrize(("preparation", "cause"), [(FULL, NO_SPACE), (READ_ONLY, NO_WRITING)])
+def test_a_report_without_a_place(  # noqa: PLR0917 - three of a command, two of a disk
+    preparation: str, cause: str, command: str, name: str, status: int, url: str
+) -> None:
+    if "--plot" in command:
+        pytest.importorskip("matplotlib", reason="an extra")
+    told = on_disk(preparation, *COMMAND, *command.replace("URL", url).split(), f"disk/{name}")
+    assert told == (status, f"streamcodec: {cause}: 'disk/{name}'\n", [])
 
 
 def test_an_output_without_room_does_not_take_the_others_with_it(url: str) -> None:

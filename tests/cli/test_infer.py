@@ -162,6 +162,28 @@ def test_a_pipe_is_written_to_and_not_replaced(folder: Path) -> None:
     assert path.is_fifo()
 
 
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="Linux has names of open files")
+def test_an_open_file_is_written_to_by_its_name_and_not_replaced(folder: Path) -> None:
+    with (folder / "y").open("wb") as file:
+        path = Path(f"/proc/self/fd/{file.fileno()}")
+        files.check_writable(path, replaces=True)
+        files.write(path, lambda target: target.write(b"content"), replaces=True)
+        assert os.fstat(file.fileno()).st_size == len(b"content")
+    assert (folder / "y").read_bytes() == b"content"
+
+
+def test_a_place_is_looked_at_before_the_work(folder: Path) -> None:
+    files.check_writable(folder / "y.npy", replaces=False)
+    os.mkfifo(folder / "pipe")
+    files.check_writable(folder / "pipe", replaces=True)  # nobody has to read it yet
+    for path, error in [(folder / "x.npy", FileExistsError), (folder / "none" / "y", FileNotFoundError)]:
+        with pytest.raises(error, match=path.name):
+            files.check_writable(path, replaces=False)
+    with pytest.raises(IsADirectoryError, match=folder.name):
+        files.check_writable(folder, replaces=True)
+    assert sorted(each.name for each in folder.iterdir()) == ["pipe", "x.npy"]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("is_forced", [False, True])
 def test_a_disk_that_is_full_leaves_nothing_and_what_was_there(is_forced: bool, url: str, folder: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from streamcodec.cli.benching.report import Row
+from streamcodec.cli.files import write
 from streamcodec.engine.errors import LocalProtocolError
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def draw(rows: Sequence[Row], title: str, path: Path) -> None:
         _draw_rates(rates, rows)
         _draw_latencies(latencies, rows)
         figure.suptitle(title, fontsize=10)
-        figure.savefig(path)
+        write(path, lambda file: figure.savefig(file, format=path.suffix[1:]), replaces=True)
 
 
 def _draw_rates(axes: Axes, rows: Sequence[Row]) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from streamcodec.cli.arguments import number
-from streamcodec.cli.files import check_free, write
+from streamcodec.cli.files import check_writable, write
 from streamcodec.cli.inspecting.html import html_page
 from streamcodec.cli.inspecting.json import json_lines
 from streamcodec.cli.inspecting.text import text_lines
@@ -109,7 +109,7 @@ def run(options: argparse.Namespace) -> None:
     if options.header_length is not None and options.form not in _BODIES:
         options.refuse("--header-length is for bodies; other forms declare the length of their header themselves")
     if options.html is not None:
-        check_free(options.html, replaces=options.force)
+        check_writable(options.html, replaces=options.force)
     try:
         report = examine(options.file, form=_FORMS.get(options.form), header_length=options.header_length)
     finally:
