@@ -27,15 +27,19 @@ def reserve_bytes(descriptor: int, nbytes: int) -> None:
         OSError: the disk has no room.
     """
     os.ftruncate(descriptor, nbytes)
-    if nbytes and not _has_reserved(descriptor, nbytes):
+    if nbytes and not fill_holes(descriptor, nbytes):
         os.lseek(descriptor, 0, os.SEEK_SET)
         left = nbytes
         while left:
             left -= os.write(descriptor, bytes(min(left, _ZEROS_AT_ONCE)))
 
 
-def _has_reserved(descriptor: int, nbytes: int) -> bool:
-    """Let the system reserve the room, which writes nothing; return whether it can."""
+def fill_holes(descriptor: int, nbytes: int) -> bool:
+    """Let the system reserve what a file has no room for yet, which changes no byte; return whether it can.
+
+    Raises:
+        OSError: the disk has no room.
+    """
     if not hasattr(os, "posix_fallocate"):  # on macOS and Windows
         return False
     try:

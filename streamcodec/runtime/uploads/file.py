@@ -11,12 +11,14 @@ are on the disk for certain, and it is used if the machine has been started anew
 Who has the lock of a file brings its bytes. The system frees the lock of a process that ends. A process that wants a
 file of another one *asks* for it, by a byte in the file.
 
-The disk has room for the whole file from the beginning: a write to mapped memory cannot report an error.
+The disk has room for the whole file from the beginning: a write to mapped memory cannot report an error. A copy of a
+file may have holes instead, so it gets its room again before it is mapped.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import mmap
 import os
 import stat
@@ -25,8 +27,9 @@ from bisect import bisect_right
 from contextlib import suppress
 from typing import Final
 
+from streamcodec.engine.errors import RemoteProtocolError
 from streamcodec.engine.memory.placement import ALIGNMENT, Place, Placement, into_bytes
-from streamcodec.engine.memory.reserving import reserve_bytes
+from streamcodec.engine.memory.reserving import fill_holes, reserve_bytes
 from streamcodec.engine.receiving import Buffer
 from streamcodec.engine.spec import TensorSpec
 from streamcodec.formats.v2.fields import header_form_of
@@ -49,6 +52,12 @@ _HEAD_AT: Final = _ASKED_AT + 1
 
 _NUMBER: Final = struct.Struct("<Q")
 _TIMES: Final = struct.Struct("<dd")
+
+_MAX_HEAD_BYTES: Final = 1 << 20
+"""A head of `max_head_bytes`, 32 KiB unless somebody wants more, takes a sixth of it if it is all escapes."""
+
+_BLOCK_BYTES: Final = 512
+"""Of `st_blocks`."""
 
 _PERMISSIONS: Final = 0o600
 _SECRETS: Final = frozenset({b"authorization", b"cookie", b"proxy-authorization"})
@@ -132,7 +141,7 @@ class UploadFile:
         Raises:
             FileNotFoundError: there is no such file.
             DamagedFileError: it is not one of ours, or is not complete. It is removed.
-            OSError: it cannot be read.
+            OSError: it cannot be read, or it has holes, and the disk has no room for them.
         """
         descriptor = os.open(name, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
         try:
@@ -143,7 +152,10 @@ class UploadFile:
                     os.pwrite(descriptor, b"\1", _ASKED_AT)
                 os.close(descriptor)
                 return None
-            _check(os.fstat(descriptor))
+            status = os.fstat(descriptor)
+            _check(status)
+            if asks and status.st_blocks * _BLOCK_BYTES < status.st_size:
+                fill_holes(descriptor, status.st_size)
             return cls(folder, name, descriptor)
         except DamagedFileError:
             os.close(descriptor)
@@ -219,9 +231,10 @@ class UploadFile:
             self._descriptor = -1
 
     def remove(self) -> None:
-        """Remove it; the arrays of its tensors stay valid."""
+        """Remove it, unless the disk is read-only by now; the arrays of its tensors stay valid."""
         if self._descriptor >= 0:
-            os.unlink(self.name, dir_fd=self._folder)
+            with suppress(OSError):
+                os.unlink(self.name, dir_fd=self._folder)
             self.close()
 
 
@@ -235,15 +248,18 @@ def _check(status: os.stat_result) -> None:
 
 def _read_head(pages: mmap.mmap) -> tuple[RequestHead, int]:
     """Return the head of the request, and where the body begins."""
-    magic, _, length, received, synced, *_, size = _FIXED.unpack_from(pages)
+    magic, _, length, received, synced, expires, ends, size = _FIXED.unpack_from(pages)
+    if magic != _MAGIC or size > _MAX_HEAD_BYTES or not expires <= ends < math.inf:
+        raise DamagedFileError
     try:
         named = json.loads(pages[_HEAD_AT : _HEAD_AT + size])
         items = tuple((name.encode("latin-1"), value.encode("latin-1")) for name, value in named["fields"])
-        head = RequestHead(method="POST", target=named["target"], fields=Fields.of(items), content_length=length)
-    except (ValueError, TypeError, KeyError, AttributeError):
+        target = "" + named["target"]  # a TypeError, unless it is text
+        head = RequestHead(method="POST", target=target, fields=Fields.of(items), content_length=length)
+        start = _start_of(head, size)
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError, RemoteProtocolError):
         raise DamagedFileError from None
-    start = _start_of(head, size)
-    if magic != _MAGIC or not max(received, synced) <= length == len(pages) - start:
+    if not max(received, synced) <= length == len(pages) - start:
         raise DamagedFileError
     return head, start
 

@@ -114,7 +114,7 @@ class UploadFolder:
 
     def __len__(self) -> int:
         """Return how many files there are."""
-        return len(self._names())
+        return len(self._sizes())
 
     def create(self, upload_id: str, head: RequestHead) -> UploadFile | None:
         """Make the file of an upload; None if there is no room for it.
@@ -123,13 +123,10 @@ class UploadFolder:
             upload_id: of the upload.
             head: of its request, with the length of the whole body.
         """
-        nbytes = head.content_length or 0
-        with self._locked():
-            if not self._has_room(nbytes):
-                return None
-            now = self._clock()
-            times = now + self._keep_seconds, now + self._lifetime_seconds
-            with suppress(OSError):  # the disk is full
+        with suppress(OSError, DamagedFileError), self._locked():  # the disk is full, or the head is huge
+            if self._has_room(head.content_length or 0):
+                now = self._clock()
+                times = now + self._keep_seconds, now + self._lifetime_seconds
                 return UploadFile.create(self._folder, _name_of(upload_id), head, self._boot, times)
         return None
 
@@ -158,15 +155,15 @@ class UploadFolder:
         return max(0, int(min(self._keep_seconds, file.ends - self._clock())))
 
     def sweep(self) -> None:
-        """Remove the files whose time is over, and what is not one of ours."""
+        """Remove the files whose time is over, and what is not one of ours; or the next time, if the disk fails."""
         now = self._clock()
-        with self._locked():
+        with suppress(OSError), self._locked():
             for file in self._free_files():
                 (file.remove if file.expires <= now else file.close)()
 
     def sync(self) -> None:
-        """Have all uploads on the disk: the server stops, and perhaps the machine."""
-        with self._locked():
+        """Have all uploads on the disk, if it does not fail: the server stops, and perhaps the machine."""
+        with suppress(OSError), self._locked():
             for file in self._free_files():
                 file.sync()
                 file.close()
@@ -210,10 +207,13 @@ class UploadFolder:
         return [name for name in os.listdir(self._folder) if name.endswith(_SUFFIX)]  # noqa: PTH208 - a descriptor
 
     def _sizes(self) -> dict[str, int]:
+        """Return the bytes of each file; links, directories and files of others take no place of an upload."""
         sizes = {}
         for name in self._names():
             with suppress(FileNotFoundError):  # removed in this moment
-                sizes[name] = os.stat(name, dir_fd=self._folder, follow_symlinks=False).st_size
+                status = os.stat(name, dir_fd=self._folder, follow_symlinks=False)
+                if stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid():
+                    sizes[name] = status.st_size
         return sizes
 
     @contextmanager
