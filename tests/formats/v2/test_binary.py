@@ -64,6 +64,7 @@ def test_values_are_little_endian_packed_and_row_major(datatype: str, code: str,
     assert array.tolist() == [values, values[::-1], values]
 
 
+@pytest.mark.usefixtures("ml_dtypes")
 def test_bfloat16() -> None:
     [array] = accept(request(binary("BF16", [2], 4), payload=bytes.fromhex("803f 80ff")))
     assert array.dtype.name == "bfloat16"
