@@ -6,8 +6,7 @@ import errno
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -131,56 +130,7 @@ def test_a_folder_that_cannot_be_written_to_is_told_in_one_line(url: str, tmp_pa
     assert "Not a directory" in result.stderr
 
 
-def _is_in_use(path: str | os.PathLike[str]) -> bool:
-    """Tell whether this process maps a file or has it open."""
-    name = os.path.realpath(path)
-    if name in Path("/proc/self/maps").read_text(encoding="utf-8"):
-        return True
-    return any(os.path.realpath(link) == name for link in Path("/proc/self/fd").iterdir())
-
-
-@pytest.fixture
-def _windows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No file that is mapped or open can be renamed or removed, and no room can be reserved."""
-    if not Path("/proc/self/maps").exists():
-        pytest.skip("asks Linux")
-
-    def strictly(act: Callable[..., None]) -> Callable[..., None]:
-        def acted(path: str, *others: str, **options: int) -> None:
-            if _is_in_use(path):
-                raise PermissionError(errno.EACCES, "it is used by a process", path)
-            act(path, *others, **options)
-
-        return acted
-
-    for name in ("link", "rename", "replace", "unlink", "remove"):
-        monkeypatch.setattr(os, name, strictly(getattr(os, name)))
-    monkeypatch.delattr(os, "posix_fallocate", raising=False)
-
-
-@pytest.mark.usefixtures("_windows")
-def test_what_is_in_use_can_neither_be_renamed_nor_removed(tmp_path: Path) -> None:
-    array = np.lib.format.open_memmap(tmp_path / "x.npy", "w+", np.float32, (3,))
-    for act in (Path.unlink, partial(Path.rename, target=tmp_path / "y.npy")):
-        with pytest.raises(PermissionError):
-            act(tmp_path / "x.npy")
-    assert array.tolist() == [0, 0, 0]
-    del array
-    (tmp_path / "x.npy").unlink()
-
-
-@pytest.mark.usefixtures("_windows")
-@pytest.mark.parametrize("force", [[], ["--force"]], ids=str)
-def test_files_that_are_renamed_and_removed_are_not_in_use(url: str, folder: Path, force: list[str]) -> None:
-    """As Windows wants it."""
-    assert _infer(url, "--input", "y=small.npy", "--repeat", "2", *force) == 0
-    assert np.array_equal(np.load(folder / "x.npy"), np.load("large.npy"))
-    assert _names(folder) == ["x.npy", "y.npy"]
-    assert _infer(url, "--input", "y=small.npy") == 1  # both exist
-    assert _names(folder) == ["x.npy", "y.npy"]
-
-
-@pytest.mark.usefixtures("_windows")
+@pytest.mark.usefixtures("windows")
 def test_a_file_without_room_is_removed_although_it_was_open(
     url: str, folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
