@@ -94,7 +94,7 @@ def begin(exchange: Exchange, head: RequestHead, opened: Opened | None) -> Excha
     if opened is None or not isinstance(outcome, ResolvedHead):
         return exchange.begin(head)
     plan, body, length = None, opened.body, outcome.header_length
-    if opened.recipe is not None and body is not None and length:
+    if opened.recipe is not None and body is not None and length and outcome.is_known:
         with suppress(MessageError):  # the ordinary way raises it, in the order of its checks
             plan = opened.recipe.plan(body[:length], len(body))
     return exchange.begin(head, outcome, plan, None if plan is None or body is None else memoryview(body))

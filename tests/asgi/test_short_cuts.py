@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import Any, cast
 
 import anyio
 import pytest
 
-from streamcodec import ErrorCode, RemoteProtocolError
+from streamcodec import ErrorCode, RemoteProtocolError, Rows, Windows
 from streamcodec.asgi import App
 from streamcodec.asgi.app import Message, Scope
 from streamcodec.engine.limits import Limits
@@ -16,7 +17,7 @@ from streamcodec.server import ServerOptions
 from streamcodec.service import InferenceRequest, Model, ModelRegistry, Observer, RequestRecord, Service
 from tests.asgi.client import Exchanged, ask
 from tests.asgi.clock import run as run_by_clock
-from tests.asgi.test_app import app_of, infer, on_both, run
+from tests.asgi.test_app import X, app_of, infer, on_both, output, run
 
 Change = Callable[[Scope], Scope]
 
@@ -175,6 +176,24 @@ def test_an_answer_has_the_body_that_its_status_allows(status: int, is_inline: b
             length = None if status in {204, 304} else str(len(exchanged.body))
             assert exchanged.fields.get("content-length") == length
             assert ("content-type" in exchanged.fields) is bool(exchanged.body)
+
+    run(main)
+
+
+@pytest.mark.parametrize("pieces", [1, 2])
+def test_a_model_that_takes_windows_gets_them_from_a_body_that_has_come_whole(pieces: int) -> None:
+    def double(request: InferenceRequest) -> dict[str, Rows]:
+        rows = request.rows["x"]
+        return {"y": Rows("FP32", rows.shape, (window * 2 for window in cast("Iterable[Any]", rows.windows)))}
+
+    app = app_of(double, windows=Windows(max_window_bytes=64))
+    scope, body = infer()
+
+    async def main() -> None:
+        for _ in range(3):
+            answer = await ask(app, dict(scope), [body] if pieces == 1 else [body[:9], body[9:]])
+            assert answer.status == 200
+            assert output(answer).tolist() == (X * 2).tolist()
 
     run(main)
 
