@@ -71,6 +71,8 @@ _LEAST_TIMEOUT: Final = 1.0
 class ModelCaller:
     """Calls models for one connection, and waits for them for a limited time."""
 
+    __slots__ = ("_begun", "_loop", "_member", "_model", "_reservation", "_since", "_time", "_timeout", "_workers")
+
     def __init__(self, workers: Workers, reservation: Reservation, timeout: float) -> None:
         """Prepare for any number of calls, one at a time.
 
@@ -410,6 +412,8 @@ class _Time:
     Attributes:
         work: the work that a thread does for the model now, if any.
     """
+
+    __slots__ = ("_scope", "_timeout", "work")
 
     _scope: anyio.CancelScope
 
