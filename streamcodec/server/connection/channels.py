@@ -311,12 +311,13 @@ class ProtocolChannel(EventProtocol[Any]):
         incoming = session.connection.incoming
         if self.source is not session or session.is_called or incoming.is_eof:
             return False
-        if session.inference is None or not self._caller.begin(session.inference, self._called):
+        incoming.reads_ahead = True
+        has_room = incoming.wants_data  # else many requests have come with it
+        if not has_room or session.inference is None or not self._caller.begin(session.inference, self._called):
+            incoming.reads_ahead = False
             return False
         session.begin_to_wait()
         self._wake_later()
-        if not incoming.wants_data:  # so many requests have come with it
-            self._pause()
         return True
 
     def _wake_later(self) -> None:
@@ -359,7 +360,7 @@ class ProtocolChannel(EventProtocol[Any]):
         step = session.answer(reply)
         if self.transport.is_closing() or not self._sends_at_once(is_joined=True):
             self._event = step
-            self._wake()
+            self._stop_reading()  # the connection may take nothing more: this may have been its last answer
             return
         self._turns.small += 1
         self._catch_up()
