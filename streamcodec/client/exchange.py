@@ -238,7 +238,7 @@ class ClientExchange:
         self._uses_lane = False
         self._lane: Lane | None = None
         self._lane_call: LaneCall | None = None
-        self.on_answer: Callable[[int], object] = lambda _: None
+        self.on_answer: Callable[[int], object] = _ignore
         self.is_idempotent = False
         self.forget()
 
@@ -299,8 +299,7 @@ class ClientExchange:
             paced: whether to decode the answer in turns; the connection should then be paced too.
             lane: of the connection.
         """
-        self._paced = paced
-        self._incoming, self._received_before = connection.incoming, connection.incoming.received
+        self._begin(connection, paced=paced)
         self._lane, self._lane_call = lane, None
         if self._form is not None and self._message is not None and lane is None and not self._message.content_encoding:
             message = self._message
@@ -320,6 +319,10 @@ class ClientExchange:
                 fields.append(("Accept-Encoding", self._compression.response))
             parts = message.parts
         return connection.send_request(self._method, self._target, fields, parts)
+
+    def _begin(self, connection: ClientConnection, *, paced: bool) -> None:
+        self._paced = paced
+        self._incoming, self._received_before = connection.incoming, connection.incoming.received
 
     def receive(self, connection: ClientConnection, event: HttpEvent) -> Event | None:
         """Take an event of the connection; return it if it belongs to a successful answer."""
@@ -526,15 +529,23 @@ class ClientExchange:
         return self._refused(self._head)
 
     def _refused(self, head: ResponseHead) -> ServerError:
-        text = self._text()
-        error = _v2_text(text)  # the `error` member, or else the first bytes of the body
-        return self._error(head, (text if error is None else error)[:_MAX_ERROR_TEXT] or "no further text")
+        return self._error(head, _error_text(self._text()))
 
     def _error(self, head: ResponseHead, text: str) -> ServerError:
         return ServerError(head.status, text, Headers(head.fields.items))
 
     def _text(self) -> str:
         return "" if self._collector is None else self._collector.data.decode("utf-8", "replace")
+
+
+def _ignore(_: int) -> None:
+    """Nobody waits for the beginning of an answer."""
+
+
+def _error_text(text: str) -> str:
+    """Return the server's text: the `error` member, or else the first bytes of the body."""
+    error = _v2_text(text)
+    return (text if error is None else error)[:_MAX_ERROR_TEXT] or "no further text"
 
 
 def _v2_text(text: str) -> str | None:

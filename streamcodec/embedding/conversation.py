@@ -109,30 +109,17 @@ class Conversation:
         taking = WriteTimeout(self._options)
         async with aclosing(async_copied_pieces(self._caller.sendable([*reply.buffers]))) as pieces:
             async for piece in pieces:
-                if turns.is_over():
-                    await turns.wait()
-                taking.resume(current_time())
-                await within(self._options.write_timeout, partial(self._peer.send, piece))
-                self.sent += len(piece)
-                taking.look(current_time(), self.sent)
+                await self._send(piece, taking)
 
     def end(self) -> None:
         """Give back its share of the threads."""
         self._caller.end()
 
     async def _reply_of(self, inference: Inference) -> Reply:
-        """Call the model where it runs.
-
-        Raises:
-            ConnectionError: the client has left, and the model was cancelled.
-        """
+        """Call the model where it runs."""
         if inference.is_inline:
             return run_inline(inference, self._options.model_timeout)
-        departure = Departure(self._peer)
-        if inference.is_windowed or not inference.resolved.is_awaited:
-            return await self._caller.call(inference, self._pull, departure.of)
-        async with beside(departure.watch):
-            return await self._caller.call(inference, self._pull, departure.of)
+        return await self._call(inference)
 
     async def _pull(self) -> HttpEvent:
         """Wait for the next event of a request whose model takes windows.
@@ -142,6 +129,26 @@ class Conversation:
         """
         with receiving(self._observation):
             return await self._reader.next_event()
+
+    async def _call(self, inference: Inference) -> Reply:
+        """Call the model.
+
+        Raises:
+            ConnectionError: the client has left, and the model was cancelled.
+        """
+        departure = Departure(self._peer)
+        if inference.is_windowed or not inference.resolved.is_awaited:
+            return await self._caller.call(inference, self._pull, departure.of)
+        async with beside(departure.watch):
+            return await self._caller.call(inference, self._pull, departure.of)
+
+    async def _send(self, data: bytes, taking: WriteTimeout) -> None:
+        if turns.is_over():
+            await turns.wait()
+        taking.resume(current_time())
+        await within(self._options.write_timeout, partial(self._peer.send, data))
+        self.sent += len(data)
+        taking.look(current_time(), self.sent)
 
     def _leaves_much(self) -> bool:
         """Whether more of the request is unread than a server drops to keep the connection."""
