@@ -29,7 +29,7 @@ class Probes:
 
     def ms(self, share: float) -> float:
         """Return what so many of them did not have to wait longer than, in milliseconds."""
-        return sorted(self.seconds)[int(share * (len(self.seconds) - 1))] * 1e3
+        return sorted(self.seconds)[min(len(self.seconds) - 1, int(share * len(self.seconds)))] * 1e3
 
 
 async def probe(address: Address, question: bytes, seconds: float) -> Probes:

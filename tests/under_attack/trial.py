@@ -23,11 +23,6 @@ MAX_EXTRA_MIB: Final = 64.0
 """Above idle, besides what the budget grants."""
 BUDGET_MIB: Final = 128
 
-MAX_CROWDING: Final = 3.0
-"""Above it, waits are not judged. Attackers and honest clients come at fixed times, whatever the machine does beside. A
-server that has a third of what it could use may get less than these take, and then the queue before it grows: p99 of
-1.9 s where eight other processes left it a ninth, 30 ms on a quiet machine, with the same CPU time for each request."""
-
 _OPTIONS: Final[dict[str, float]] = {"max_memory_bytes": BUDGET_MIB << 20}
 _WARM_UP_SECONDS: Final = 0.3
 _MIB: Final = 1 << 20
@@ -63,19 +58,14 @@ class Finding:
     crowding: float = 1.0
     """And how many times longer the server took for its work, since others had the processors, attackers among them."""
 
-    @property
-    def has_times(self) -> bool:
-        """Whether the machine was quiet enough to judge waits. Memory, answers and CPU time at once always are."""
-        return self.crowding <= MAX_CROWDING
-
     def complaints(self, *, max_stall_ms: float | None = STALL_SECONDS * 1e3) -> list[str]:
         """Say which bounds were broken, the machine's own share allowed for."""
         found = []
         if self.failures:
             found.append(f"{len(self.failures)} of {self.probes} got no answer: {self.failures[0]}")
-        if self.has_times and self.p99 > MAX_P99_MS * self.crowding + self.calm_p99:
+        if self.p99 > MAX_P99_MS * self.crowding + self.calm_p99:
             found.append(f"p99 of {self.p99:.0f} ms, beside {self.calm_p99:.0f} ms")
-        if self.has_times and self.max > MAX_MS * self.crowding + self.calm_max:
+        if self.max > MAX_MS * self.crowding + self.calm_max:
             found.append(f"up to {self.max:.0f} ms, beside {self.calm_max:.0f} ms")
         if self.extra_mib > MAX_EXTRA_MIB + BUDGET_MIB:
             found.append(f"{self.extra_mib:.0f} MiB above idle")
