@@ -26,6 +26,7 @@ from streamcodec import EncodedMessage, Tensor, encode_request
 from streamcodec.asgi.app import Message
 from streamcodec.kserve import install
 from streamcodec.kserve.call import KserveIntake
+from streamcodec.runtime.models import threads
 from streamcodec.server import ServerOptions
 from tests.asgi.client import Exchanged, scope_of
 from tests.kserve.program import models
@@ -33,6 +34,8 @@ from tests.processes import resident
 
 OPTIONS = ServerOptions(read_timeout=0.2, write_timeout=0.2, budget_timeout=0.2, max_memory_bytes=32 << 20)
 LARGE = 1 << 20
+SETTLING_SECONDS = 0.3
+"""In which threads give back what they had, and idle ones end."""
 
 
 class FaultError(Exception):
@@ -96,7 +99,7 @@ async def faults(app: Any, intake: KserveIntake, count: int) -> dict[str, int]: 
         async with anyio.create_task_group() as tasks:
             for _ in range(8):
                 tasks.start_soon(break_off, app, chance, bodies)
-    await anyio.sleep(0.3)
+    await anyio.sleep(SETTLING_SECONDS)
     gc.collect()
     pool = intake.frontend.service.pool
     assert pool is not None
@@ -132,15 +135,19 @@ async def flat(app: Any, model: str, rounds: int, **parameters: object) -> dict[
     gc.disable()
     for number in range(rounds + 5):
         if number == 5:
+            await anyio.sleep(SETTLING_SECONDS)
             before = resident(os.getpid())
         pieces = deque(body[start : start + (256 << 10)] for start in range(0, len(body), 256 << 10))
         await ask(app, Exchanged(pieces), message, f"/v2/models/{model}/infer", send)
+    await anyio.sleep(SETTLING_SECONDS)
+    found = max(0, resident(os.getpid()) - before)
     gc.enable()
     (status,) = statuses
-    return {"status": status, "bytes": max(0, resident(os.getpid()) - before)}
+    return {"status": status, "bytes": found}
 
 
 async def main(count: int) -> None:
+    threads.IDLE_SECONDS = SETTLING_SECONDS / 10
     app, intake = application()
     result = {
         "left": await faults(app, intake, count),

@@ -104,9 +104,11 @@ def header_form_of(fields: FieldValues) -> tuple[int | None, str | None]:
 
 def header_form(values: Sequence[bytes], content_types: Sequence[bytes]) -> tuple[int | None, str | None]:
     """Return the length of the JSON header, and the media type if that declares it; see `parse_header_length`."""
-    if len(values) > 1:
-        raise _invalid(f"{HEADER_LENGTH_FIELD} occurs {len(values)} times")
-    length = _decimal(values[0], HEADER_LENGTH_FIELD) if values else None
+    length = None
+    if values:
+        if len(values) > 1:
+            raise _invalid(f"{HEADER_LENGTH_FIELD} occurs {len(values)} times")
+        length = _decimal(values[0], HEADER_LENGTH_FIELD)
     sized = parse_media_type(content_types)
     if sized is None:
         return length, None
