@@ -239,13 +239,15 @@ class ModelCaller:
     def _begin_in_thread(self, inference: Inference, done: Callable[[], None]) -> bool:
         if inference.resolved.is_awaited or inference.is_windowed or inference.is_wide:
             return False
-        if self._begun is None:
-            self._begun, self._since = Work(self._reservation), current_time()
-            try:
-                self._workers.start(self._begun, partial(_run, inference), done)
-            except NoThreadError as error:
-                self._begun.fail(error)  # `call` raises it
-        return not self._begun.has_ended
+        if self._begun is not None:  # it could not begin
+            return False
+        self._begun, self._since = Work(self._reservation), current_time()
+        try:
+            self._workers.start(self._begun, partial(_run, inference), done)
+        except NoThreadError as error:
+            self._begun.fail(error)  # `call` raises it
+            return False
+        return True
 
     def begin_whole(self, resolved: ResolvedHead, plan: Plan, body: memoryview, done: Callable[[], None]) -> bool:
         """Put a request into a batch that has come whole and has not begun, if nobody observes it; see `begin`.

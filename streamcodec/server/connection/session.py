@@ -288,9 +288,8 @@ class Session(RequestSource):
             return self._refuse(error)
 
     def begin_to_wait(self) -> None:
-        """Report that the current request waits for its model without a task. A client that leaves is noticed."""
+        """Report that the current request waits for its model without a task."""
         self.is_called = True
-        self.incoming.reads_ahead = True
 
     def answer(self, reply: Reply) -> Step:
         """Answer the current request, whose model has been called."""

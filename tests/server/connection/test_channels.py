@@ -94,14 +94,20 @@ class Transport(asyncio.Transport):
 class Client:
     """What sends requests to a channel, which waits for them."""
 
-    def __init__(self, options: ServerOptions | None = None, *, registry: ModelRegistry | None = None) -> None:
+    def __init__(
+        self,
+        options: ServerOptions | None = None,
+        *,
+        registry: ModelRegistry | None = None,
+        model_timeout: float = 0.5,
+    ) -> None:
+        """With less than a second for its model, a request is waited for by the task, which is most of the tests."""
         options = options or ServerOptions()
         service = Service(registry or models())
         self.outbox = Outbox()
         self.session = Session(service, RequestCache(service), Admission(options))
         self.taking = WriteTimeout(options)
-        # With less than a second for its model, a request is waited for by the task, which is the test.
-        caller = ModelCaller(Workers(1, 1), self.session.reservation, timeout=0.5)
+        caller = ModelCaller(Workers(1, 1), self.session.reservation, model_timeout)
         self.channel = ProtocolChannel(self.session, self.taking, self.outbox, options.max_pipelined_bytes, caller)
         self.transport = Transport()
         self.channel.connection_made(self.transport)
@@ -882,3 +888,32 @@ async def test_nobody_waits_for_a_client_whose_request_is_called() -> None:
     session.begin_to_wait()
     for now in (0.0, 1e6, 2e6):
         assert patience.look(now) > 0
+
+
+def _in_thread() -> ModelRegistry:
+    return ModelRegistry.of([Model(name="m", predict=lambda request: dict(request.inputs), is_inline=False)])
+
+
+@_on_a_loop
+async def test_nothing_is_read_while_an_answer_waits_for_the_task_that_sends_it() -> None:
+    client = Client(registry=_in_thread(), model_timeout=LONG)
+    waiting = await client.waited_for()
+    client.send(_request(1000))
+    assert client.session.is_called
+    reads = [client.transport.is_read]
+    client.transport.kept = 1
+    await _until(lambda: not client.session.is_called)
+    reads.append(client.transport.is_read)
+    assert reads == [True, False], "a client that leaves is noticed, until there is an answer"
+    assert await waiting is Step.SEND
+
+
+@_on_a_loop
+async def test_a_request_that_leaves_no_room_for_more_is_waited_for_by_the_task() -> None:
+    client = Client(registry=_in_thread(), model_timeout=LONG)
+    waiting = await client.waited_for()
+    first, incoming = _request(1000), client.session.connection.incoming
+    client.send(first + bytes(incoming.scratch_bytes - len(first)))
+    assert await waiting is Step.CALL
+    assert not client.session.is_called
+    assert not client.transport.is_read
