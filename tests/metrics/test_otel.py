@@ -177,7 +177,8 @@ def test_a_call_that_was_given_up_ends_after_its_request(collected: Collected) -
 
 
 def test_metrics(collected: Collected) -> None:
-    with server_here(collected.models, observer=collected.observer) as (_, address), Wire(address) as wire:
+    options = ServerOptions()  # its default budget is what is free when it is made
+    with server_here(collected.models, options, observer=collected.observer) as (_, address), Wire(address) as wire:
         for number in range(30):
             wire.send(infer_request("quick"), infer_request(f"unknown-{number}"))
             wire.send(head(f"/{number}", method=f"METHOD{number}"))
@@ -201,7 +202,7 @@ def test_metrics(collected: Collected) -> None:
     assert min(point.value for point in points["streamcodec.io"]) > 1000
     assert {gauge.otel for gauge in GAUGES} <= set(points)
     assert points["streamcodec.connections"][0].value == 1
-    assert points["streamcodec.memory.max"][0].value == ServerOptions().max_memory_bytes
+    assert points["streamcodec.memory.max"][0].value == options.max_memory_bytes
 
 
 def test_what_is_not_sampled_is_not_described(caplog: pytest.LogCaptureFixture) -> None:
