@@ -18,7 +18,7 @@ import anyio.lowlevel
 import numpy as np
 import pytest
 
-from streamcodec import ErrorCode, RemoteProtocolError, wsgi
+from streamcodec import ErrorCode, RemoteProtocolError, Tensor, encode_request, wsgi
 from streamcodec.client import Client, ServerError
 from streamcodec.server import ServerOptions
 from streamcodec.server.connection import channels, disconnects
@@ -368,6 +368,28 @@ def test_a_client_that_leaves_gives_its_place_in_the_queue_back_at_once(
                 wire.send(infer_request("net", count=1) * count)
                 until(lambda: [queue.rows for queue in queues.values()] == [1])
             until(lambda: [queue.rows for queue in queues.values()] == [0])
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "uvloop"])
+def test_a_client_that_leaves_gives_the_memory_of_its_rows_back_at_once(
+    backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its reservation ends when it leaves. If a timer still referred to its rows, they would be outside the budget."""
+    monkeypatch.setattr(channels, "_CALL_SECONDS", 3600.0)
+    service = Service(_models(Net(), Batch(max_rows=4, max_delay=3600.0), "thread"))
+    pool = service.pool
+    assert pool is not None
+    row = np.zeros((1, 1 << 20), np.float32)
+    message = encode_request([Tensor(name="x", array=row)])
+    lines = [f"{name}: {value}" for name, value in message.headers]
+    with server_here(service, backend=backend) as (server, address):
+        for _ in range(3):
+            with Wire(address) as wire:
+                wire.send(head("/v2/models/net/infer", *lines), *message.buffers)
+                until(lambda: server.reserved_bytes >= 4 * row.nbytes)
+                assert pool.idle_bytes == 0
+            until(lambda: pool.idle_bytes == 4 * row.nbytes)
+            assert server.reserved_bytes == 0
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "uvloop"])

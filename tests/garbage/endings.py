@@ -14,7 +14,7 @@ from typing import Final
 from urllib.parse import quote
 
 from tests.embedding.faults import leave_abruptly
-from tests.garbage.models import MODEL_SECONDS, PREDICTING, WINDOWED
+from tests.garbage.models import BATCHED, MODEL_SECONDS, PREDICTING, WINDOWED
 from tests.server.tlswire import TlsWire
 from tests.server.wire import Wire, head
 
@@ -36,17 +36,21 @@ _LENGTH: Final = "Inference-Header-Content-Length"
 
 
 @cache
-def _body(datatype: str = "UINT8", last: bytes = b"\0", shape: int = NBYTES) -> tuple[bytes, bytes]:
+def _body(datatype: str = "UINT8", last: bytes = b"\0", shape: tuple[int, ...] = (NBYTES,)) -> tuple[bytes, bytes]:
     """Return the JSON header, and a tensor with this last part."""
-    tensor = {"name": "x", "datatype": datatype, "shape": [shape], "parameters": {"binary_data_size": NBYTES}}
+    tensor = {"name": "x", "datatype": datatype, "shape": shape, "parameters": {"binary_data_size": NBYTES}}
     text = json.dumps({"inputs": [tensor], "parameters": {"binary_data_output": True}}).encode()
     return text, bytes(NBYTES - len(last)) + last
 
 
 @cache
-def _request(model: str, datatype: str = "UINT8", last: bytes = b"\0", shape: int = NBYTES) -> bytes:
+def _request(model: str, datatype: str = "UINT8", last: bytes = b"\0", shape: tuple[int, ...] = (NBYTES,)) -> bytes:
     text, tensor = _body(datatype, last, shape)
     return _post(model, text + tensor, f"{_LENGTH}: {len(text)}")
+
+
+def _row(model: str) -> bytes:
+    return _request(f"batched, {model}", shape=(1, NBYTES))
 
 
 def _post(model: str, body: bytes, *fields: str, length: int | None = None) -> bytes:
@@ -175,6 +179,7 @@ ENDINGS: Final[dict[str, Ending]] = {
     **{f"model {name}": partial(_ask, partial(_request, name)) for name in WINDOWED},
     "model inline, ok": partial(_ask, partial(_request, "inline, ok")),
     "model inline, fails": partial(_ask, partial(_request, "inline, fails")),
+    **{f"model batched, {name}": partial(_ask, partial(_row, name)) for name in BATCHED},
     "wrong names of outputs": partial(_ask, partial(_request, "declared")),
     "raw": partial(_ask, lambda: _post("raw", _body()[1], f"{_LENGTH}: 0")),
     "wrong BOOL": partial(_ask, partial(_request, "ok", "BOOL", b"\2")),
@@ -182,9 +187,9 @@ ENDINGS: Final[dict[str, Ending]] = {
     "wrong BOOL windows": partial(_ask, partial(_request, "windows", "BOOL", b"\2")),
     "wrong BOOL windows async": partial(_ask, partial(_request, "windows, async", "BOOL", b"\2")),
     "wrong BOOL windows echoed": partial(_ask, partial(_request, "windows, echoed", "BOOL", b"\2")),
-    "wrong BYTES": partial(_ask, partial(_request, "ok", "BYTES", b"\1\0\0\0", NBYTES // 4)),
-    "too few BYTES": partial(_ask, partial(_request, "ok", "BYTES", b"\0\0\0\0", NBYTES // 4 + 1)),
-    "BYTES": partial(_ask, partial(_request, "ok", "BYTES", b"\0\0\0\0", NBYTES // 4)),
+    "wrong BYTES": partial(_ask, partial(_request, "ok", "BYTES", b"\1\0\0\0", (NBYTES // 4,))),
+    "too few BYTES": partial(_ask, partial(_request, "ok", "BYTES", b"\0\0\0\0", (NBYTES // 4 + 1,))),
+    "BYTES": partial(_ask, partial(_request, "ok", "BYTES", b"\0\0\0\0", (NBYTES // 4,))),
     "no such model": partial(_ask, partial(_request, "nobody")),
     "too large": partial(_ask, _too_large),
     "no memory": _crowd,
@@ -227,6 +232,10 @@ ENDINGS: Final[dict[str, Ending]] = {
             "async, fails too late in a thread",
             "async, fails while cancelled",
         )
+    },
+    **{
+        f"left while the model batched, {model}": partial(_leave, partial(_row, model), after=_outlast)
+        for model in ("is late", "is too late", "async, is late", "async, is too late")
     },
     **{
         f"left in the answer of {model}": partial(_leave, partial(_request, model), after=_pause)

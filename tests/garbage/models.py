@@ -12,7 +12,7 @@ import anyio.to_thread
 import numpy as np
 
 from streamcodec import ErrorCode, RemoteProtocolError, Rows, Windows
-from streamcodec.service import ANY_SIZE, InferenceRequest, Model, ModelRegistry, TensorMetadata
+from streamcodec.service import ANY_SIZE, Batch, InferenceRequest, Model, ModelRegistry, TensorMetadata
 from streamcodec.service.models.model import Outputs
 
 MODEL_SECONDS = 0.2
@@ -214,12 +214,15 @@ WINDOWED: dict[str, Callable[..., Any]] = {
     "windows, is too late": _too_late,
 }
 
+BATCHED = ("ok", "fails", "is late", "is too late", "async", "async, is late", "async, is too late")
+
 
 def models(*, has_loop: bool = True) -> ModelRegistry:
     """Return them all; those that need an event loop only if there is one."""
     found = [Model(name=name, predict=predict) for name, predict in PREDICTING.items()]
     found += [Model(name=f"inline, {name}", predict=PREDICTING[name], is_inline=True) for name in ("ok", "fails")]
     found += [Model(name=name, predict=predict, windows=_WINDOWS) for name, predict in WINDOWED.items()]
+    found += [Model(name=f"batched, {name}", predict=PREDICTING[name], batch=Batch(max_rows=4)) for name in BATCHED]
     declared = (TensorMetadata("x", "UINT8", (ANY_SIZE,)),)
     found.append(Model(name="declared", predict=_returning(lambda x: {"y": x}), inputs=declared, outputs=declared))
     found.append(Model(name="raw", predict=_fail, inputs=declared))

@@ -167,9 +167,10 @@ class Queue:
         member.reservation.hand_to(running.memory)
         member.running = None
         if all(other.has_left for other in running.members) and running.give_up is not None:
+            give_up, running.give_up = running.give_up, None  # it refers to the batch, too
             running.is_over = True
             self._collector.running -= 1
-            running.give_up()
+            give_up()
             self._close(monotonic())
 
     def _set_timer(self) -> None:

@@ -129,6 +129,13 @@ class ProtocolChannel(EventProtocol[Any]):
             event = await super().next_event()
         return event
 
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End all waiting, and the timers: they would keep the memory of a request whose client has left."""
+        for timer in (self._rest, self._waking):
+            if timer is not None:
+                timer.cancel()
+        super().connection_lost(exc)
+
     def look_again(self) -> None:
         """Wake a waiting `next_event`, which looks before it waits again."""
         self._wake()

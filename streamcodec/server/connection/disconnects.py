@@ -51,6 +51,7 @@ class WatchedCall:
     def forget(self) -> None:
         """Report that the model has returned."""
         self._calls.discard(self)
+        del self._channel, self._connection  # a task that sleeps before its next look keeps no memory of the request
 
     def look(self) -> None:
         """Check the client once."""
