@@ -385,7 +385,7 @@ def test_a_client_that_leaves_gives_the_memory_of_its_rows_back_at_once(
     with server_here(service, backend=backend) as (server, address):
         for _ in range(3):
             with Wire(address) as wire:
-                wire.send(head("/v2/models/net/infer", *lines), *message.buffers)
+                wire.send(head("/v2/models/net/infer", *lines), *map(bytes, message.buffers))
                 until(lambda: server.reserved_bytes >= 4 * row.nbytes)
                 assert pool.idle_bytes == 0
             until(lambda: pool.idle_bytes == 4 * row.nbytes)

@@ -24,7 +24,7 @@ from streamcodec.server.connection.channels import Channel
 _LOOK_SECONDS: Final = 0.25
 """Interval between two checks. A shorter model is never cancelled, and 1,000 checks take a few milliseconds."""
 
-_SOON_SECONDS: Final = (0.001, 0.01, 0.1)
+_SOON_SECONDS: Final = (0.0, 0.001, 0.01, 0.1)
 """Intervals after which a client that was asked at once is checked: the answer of its system needs one round trip."""
 
 
@@ -88,7 +88,6 @@ class DisconnectWatcher:
         return call
 
     async def _look_soon(self, call: WatchedCall) -> None:
-        call.look()
         for seconds in _SOON_SECONDS:
             await anyio.sleep(seconds)
             if call not in self._calls or call.has_left:
