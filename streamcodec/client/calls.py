@@ -81,7 +81,9 @@ class Calls:
         self.reads_binary: bool | None = None
         self._request_id = secrets.token_hex(4)
         self._headers = HeaderCache(parse_response_header, limits)
-        self._forms: Cache[tuple[str, str | None, bool], RequestForm] = Cache(_MAX_FORMS, _MAX_FORM_BYTES)
+        self._forms: Cache[tuple[str, str | None, bool] | tuple[str, str | None], RequestForm] = Cache(
+            _MAX_FORMS, _MAX_FORM_BYTES
+        )
 
     def document(
         self, path: str, body: Mapping[str, Any] | None, *, headers: Headers | None, query_params: QueryParams | None
@@ -120,6 +122,36 @@ class Calls:
             limits=self._limits,
             receive=receive,
             take=take,
+        )
+
+    def raw_inference(
+        self,
+        path: str,
+        parts: Sequence[bytes | memoryview],
+        receive: Receive,
+        take: TakeWhole,
+        *,
+        media_type: str | None,
+        header_length: int | None,
+    ) -> RawExchange:
+        """Ask for inference by a body of the caller's own, which has no fields but these and its length; see `raw`."""
+        target = self._prefix + path
+        form = self._forms.get((target, media_type))
+        if form is None:
+            own = [] if media_type is None else [("Content-Type", media_type)]
+            form = RequestForm(target, self._fields.with_own(own))
+            if self._fields.usual is not None:  # else each call has a token of its own
+                self._forms.put((target, media_type), form)
+        return RawExchange(
+            "POST",
+            target,
+            form.fields,
+            parts=parts,
+            limits=self._limits,
+            receive=receive,
+            take=take,
+            form=form,
+            header_length=header_length,
         )
 
     def open_lane(self) -> ClientExchange:

@@ -180,6 +180,10 @@ class Placing:
             raise LocalProtocolError(f"the answer has no output {missing[0]!r} that can be received into an array")
 
 
+_PLAIN: Final = Compression()
+_USUAL: Final = Placing()
+
+
 class ClientExchange:
     """One request and its response.
 
@@ -227,8 +231,8 @@ class ClientExchange:
         self._fields = fields
         self._message = message
         self._limits = limits
-        self._compression = compression or Compression()
-        self._placing = placing or Placing()
+        self._compression = compression or _PLAIN
+        self._placing = placing or _USUAL
         self._media_type = media_type
         self._rest = rest
         self._form = form

@@ -6,12 +6,15 @@ from collections.abc import Callable, Sequence
 
 from streamcodec.client.exchange import ClientExchange
 from streamcodec.client.fields import Field
+from streamcodec.client.lane.tensors import Lane
 from streamcodec.engine.events import EndOfMessage
 from streamcodec.engine.limits import Limits
+from streamcodec.engine.message import Part
 from streamcodec.formats.v2.model import Event
 from streamcodec.http.bodies.body import Receiver
 from streamcodec.http.client import ClientConnection, WholeResponse
 from streamcodec.http.heads.messages import ConnectionClosed, HttpEvent, RequestHead, ResponseHead
+from streamcodec.http.requests import RequestForm
 
 Receive = Callable[[ResponseHead, bool], Receiver]
 """Returns the receiver for the body of an answer. The second argument says whether to make a paced one."""
@@ -37,9 +40,12 @@ class RawExchange(ClientExchange):
         limits: Limits,
         receive: Receive,
         take: TakeWhole | None = None,
+        form: RequestForm | None = None,
+        header_length: int | None = None,
     ) -> None:
-        """Prepare a call."""
-        super().__init__(method, target, fields, None, limits, body=parts)
+        """Prepare a call; with a form, its head has no fields but those of the form and the lengths."""
+        super().__init__(method, target, fields, None, limits, form=form, body=parts)
+        self._header_length = header_length
         self._receive = receive
         self._take = take
 
@@ -47,6 +53,13 @@ class RawExchange(ClientExchange):
         """Go back to before the first `start`, for another attempt."""
         super().forget()
         self.events: list[Event] = []
+
+    def start(self, connection: ClientConnection, *, paced: bool = False, lane: Lane | None = None) -> list[Part]:
+        """Begin on a connection; see `ClientExchange.start`."""
+        if self._form is None:
+            return super().start(connection, paced=paced, lane=lane)
+        self._begin(connection, paced=paced)
+        return [*connection.send_form(self._form, sum(map(len, self._body)), self._header_length, self._body)]
 
     def receive(self, connection: ClientConnection, event: HttpEvent) -> Event | None:
         """Take an event of the connection; return it if it is one of the receiver."""

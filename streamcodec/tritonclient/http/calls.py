@@ -34,7 +34,7 @@ class Call(Generic[T]):
     path: str
     """Behind the base path of the server, with the query."""
     headers: dict[str, Any]
-    """Fields: those of the caller, then those of the message."""
+    """Fields: those of the caller, then those that say how the message is compressed."""
     read: Callable[[Answer, bool], T]
     """Returns the result of an answer; the second argument is whether to print."""
     body: Sequence[Part] | None = None
@@ -45,6 +45,8 @@ class Call(Generic[T]):
     """What to print after success."""
     has_tensors: bool = False
     """Whether the answer is that of an inference request."""
+    header_length: int | None = None
+    """Bytes of the JSON header of the body; None if there is nothing else."""
 
     @property
     def method(self) -> str:

@@ -18,11 +18,15 @@ from streamcodec.tritonclient.http.plugin import InferenceServerClientPlugin, Re
 from streamcodec.tritonclient.http.result import LIMITS, Answer, InferResult
 from streamcodec.tritonclient.utils import InferenceServerException, raise_error
 
+_HEADER_LENGTH = "Inference-Header-Content-Length"
 _SELF = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
 class Face:
     """A client of one server: its plugin, and what it does before and after each call."""
+
+    _media_type: str | None = None
+    """Of the body of a request, unless the caller gives one."""
 
     generate_request_body = staticmethod(inference.generate_request_body)
     parse_response_body = staticmethod(InferResult.from_response_body)
@@ -106,14 +110,25 @@ class Face:
             InferenceServerException: the server refuses it, or the answer is wrong.
             OSError: there is no connection, or it broke; `TimeoutError` is one.
         """
-        fields = self._fields(call)
+        if self._is_closed:
+            raise RuntimeError("the client is closed")
         times = self._common.times(None, None)
         answer = Answer(has_tensors=call.has_tensors)
+        calls, path = self._common.calls, f"/{call.path}"
         try:
-            parts = call.parts if call.encoding is None else await self._waits.apart(call.compressed, times.limit)
-            exchange = self._common.calls.raw(
-                call.method, f"/{call.path}", fields, parts, answer.receive, take=answer.take_whole
-            )
+            if call.has_tensors and not (call.headers or self._plugin or self._verbose):
+                exchange = calls.raw_inference(
+                    path,
+                    call.parts,
+                    answer.receive,
+                    answer.take_whole,
+                    media_type=self._media_type,
+                    header_length=call.header_length,
+                )
+            else:
+                fields = self._fields(call)
+                parts = call.parts if call.encoding is None else await self._waits.apart(call.compressed, times.limit)
+                exchange = calls.raw(call.method, path, fields, parts, answer.receive, take=answer.take_whole)
             await self._caller.call(exchange, times)
             answer.take(exchange.events)
             if answer.is_long:  # others run meanwhile
@@ -128,22 +143,23 @@ class Face:
         """Return the fields of a request, as the plugin leaves them.
 
         Raises:
-            RuntimeError: the client is closed.
             InferenceServerException: a field is not supported.
         """
-        if self._is_closed:
-            raise RuntimeError("the client is closed")
-        request = Request(call.headers)
+        of_message = {} if call.header_length is None else {_HEADER_LENGTH: call.header_length}
+        request = Request(call.headers | of_message)
         if self._plugin is not None:
             self._plugin(request)
         fields = [(str(name), str(value)) for name, value in request.headers.items()]
-        if any(name.lower() == "transfer-encoding" for name, _ in fields):
+        names = {name.lower() for name, _ in fields}
+        if "transfer-encoding" in names:
             raise_error(
                 "Unsupported HTTP header: 'Transfer-Encoding' is not supported in the Python client library. Use raw "
                 "HTTP request libraries or the C++ client instead for this header."
             )
         if self._verbose:
             print(f"{call.method} /{call.path}, headers {request.headers}")
+        if self._media_type is not None and call.body is not None and "content-type" not in names:
+            fields.append(("Content-Type", self._media_type))
         return fields
 
     def _read(self, call: Call[T], answer: Answer) -> T:

@@ -68,10 +68,15 @@ def infer(
         fields["Content-Encoding"] = encoding
     if response_compression_algorithm in _ENCODINGS:
         fields["Accept-Encoding"] = response_compression_algorithm
-    if wires:
-        fields["Inference-Header-Content-Length"] = len(text)
-    body = [text, *(wire for wire in wires if len(wire))]
-    return Call(path=path, headers=fields, read=_result, body=body, encoding=encoding, has_tensors=True)
+    return Call(
+        path=path,
+        headers=fields,
+        read=_result,
+        body=[text, *[wire for wire in wires if len(wire)]],
+        encoding=encoding,
+        has_tensors=True,
+        header_length=len(text) if wires else None,
+    )
 
 
 def generate_request_body(

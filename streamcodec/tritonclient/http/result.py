@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Self, cast
 
 import numpy as np
 
+from streamcodec.engine.cache import Cache
 from streamcodec.engine.decoder import Decoder
 from streamcodec.engine.errors import ErrorCode, MessageError, RemoteProtocolError
 from streamcodec.engine.events import EndOfMessage, Event, HeaderReceived, TensorReceived
@@ -27,7 +28,7 @@ from streamcodec.engine.record import constructor
 from streamcodec.engine.spec import TensorSpec
 from streamcodec.formats.v2.fields import header_form, header_length_of
 from streamcodec.formats.v2.tensors import TensorReader
-from streamcodec.formats.v2.whole import read_whole
+from streamcodec.formats.v2.whole import MAX_HEADER_BYTES, read_whole
 from streamcodec.http.bodies.body import Receiver
 from streamcodec.http.bodies.collector import Collector
 from streamcodec.http.client import WholeResponse
@@ -43,12 +44,16 @@ _GZIP_OR_ZLIB: Final = zlib.MAX_WBITS | 32
 _tensor_received: Final = constructor(TensorReceived)
 
 
+_KNOWN: Final[Cache[bytes, tuple[TensorSpec, ...]]] = Cache(256, MAX_HEADER_BYTES)
+"""The binary outputs of valid headers, by their exact bytes. Nobody can change them."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Header:
     """The JSON header of an inference answer."""
 
-    root: dict[str, Any]
-    """As it came."""
+    document: Callable[[], dict[str, Any]]
+    """Returns it as it came."""
     tensors: tuple[TensorSpec, ...]
     """The binary outputs."""
 
@@ -96,7 +101,7 @@ class Answer:
         return True
 
     def _take_tensors(self, header_length: int, body: memoryview) -> bool:
-        found = read_whole(_parse_header, header_length, body, LIMITS)
+        found = read_whole(_known_header, header_length, body, LIMITS)
         if found is None:
             return False
         self._header, values = found
@@ -140,6 +145,11 @@ class Answer:
         return b"" if self._collector is None else bytes(self._collector.data)
 
     @property
+    def is_document(self) -> bool:
+        """Whether it is JSON as a whole, which nobody has read yet."""
+        return self._header is None
+
+    @property
     def is_long(self) -> bool:
         """Whether to read it takes too long for an event loop."""
         return self._collector is not None and len(self._collector.data) > _LONG_BYTES
@@ -151,9 +161,7 @@ class Answer:
             InferenceServerException: the status is not 200.
             RemoteProtocolError: it is not JSON.
         """
-        if self._header is not None:
-            return self._header.root
-        return _parsed(self.text)
+        return _parsed(self.text) if self._header is None else self._header.document()
 
     def tensor(self, name: str) -> Array | None:
         """Return a binary output; None if there is none of that name."""
@@ -186,11 +194,17 @@ class InferResult:
     """The outputs of an inference request. All arrays are writable and the caller's own. The name is tritonclient's."""
 
     def __init__(self, response: Answer, verbose: bool) -> None:
-        """Keep an answer; say whether to print its JSON."""
+        """Keep an answer; say whether to print its JSON.
+
+        Raises:
+            RemoteProtocolError: it is not JSON.
+        """
         self._answer = response
-        self._result = response.document()
+        self._response: dict[str, Any] | None = None
+        if response.is_document:
+            self.get_response()
         if verbose:
-            print(self._result)
+            print(self.get_response())
 
     @classmethod
     def from_response_body(
@@ -237,11 +251,13 @@ class InferResult:
 
     def get_output(self, name: str) -> Any:  # noqa: ANN401 - as above
         """Return the entry of an output in the JSON header; None if there is none of that name."""
-        return next((output for output in self._result.get("outputs") or () if output["name"] == name), None)
+        return next((output for output in self.get_response().get("outputs") or () if output["name"] == name), None)
 
     def get_response(self) -> dict[str, Any]:
-        """Return the JSON header."""
-        return self._result
+        """Return the JSON header, the same object each time. It is read when it is wanted: most want arrays."""
+        if self._response is None:
+            self._response = self._answer.document()
+        return self._response
 
 
 def _decoder(header_length: int, body_length: int | None, *, is_paced: bool) -> Decoder[_Header]:
@@ -256,6 +272,15 @@ def _read_header(length: int, reader: Reader) -> Reading[_Header]:
     return _parse_header(text, reader.limits)
 
 
+def _known_header(text: bytes, limits: Limits) -> _Header:
+    """Return a short JSON header, which may have come before; errors are those of `_parse_header`."""
+    tensors = _KNOWN.get(text)
+    if tensors is None:
+        tensors = _parse_header(text, limits).tensors
+        _KNOWN.put(text, tensors)
+    return _Header(partial(_parsed, text), tensors)
+
+
 def _parse_header(text: bytes | memoryview, limits: Limits) -> _Header:
     """Return a JSON header.
 
@@ -266,7 +291,7 @@ def _parse_header(text: bytes | memoryview, limits: Limits) -> _Header:
     outputs = root.get("outputs") or ()
     binary = [output for output in outputs if _is_binary(output)]
     reading = TensorReader("outputs", start=len(text), limits=limits, is_tolerant=True)
-    return _Header(root, reading.read_all({"outputs": binary}) if binary else ())
+    return _Header(lambda: root, reading.read_all({"outputs": binary}) if binary else ())
 
 
 def _is_binary(output: Any) -> bool:  # noqa: ANN401 - any JSON value

@@ -48,6 +48,9 @@ def _awaiting(
 class InferenceServerClient(Face):
     """An asynchronous client of one server. Any number of tasks of one event loop may use it at once."""
 
+    _media_type = "application/octet-stream"
+    """As aiohttp has it, and the other client of tritonclient not."""
+
     def __init__(
         self,
         url: str,
@@ -118,15 +121,3 @@ class InferenceServerClient(Face):
     register_cuda_shared_memory = _awaiting(calls.register_cuda_shared_memory)
     unregister_cuda_shared_memory = _awaiting(calls.unregister_cuda_shared_memory)
     infer = _awaiting(inference.infer)
-
-    def _fields(self, call: Call[Any]) -> list[tuple[str, str]]:
-        """Return the fields of a request; one with a body has a media type, as aiohttp does, and the other client not.
-
-        Raises:
-            RuntimeError: the client is closed.
-            InferenceServerException: a field is not supported.
-        """
-        fields = super()._fields(call)
-        if call.body is not None and not any(name.lower() == "content-type" for name, _ in fields):
-            fields.append(("Content-Type", "application/octet-stream"))
-        return fields
