@@ -90,7 +90,7 @@ def run(options: argparse.Namespace) -> int:
             return BROKEN_PIPE
         link = f"; see {error.code.link}" if isinstance(error, MessageError) else ""
         told = getattr(options, "told", str)  # how the command words an error, if not as it is
-        complain(f"{told(error) or type(error).__name__}{link}")
+        complain("; ".join([told(error) or type(error).__name__, *getattr(error, "__notes__", ())]) + link)
         return 1
     return 0
 

@@ -84,6 +84,13 @@ def test_bf16_is_shown_by_its_values(url: str, capsys: pytest.CaptureFixture[str
     assert capsys.readouterr().out == "y: BF16 [4] = 1.0, -2.5, 3.140625, inf\n"
 
 
+def test_a_server_without_uploads_is_told(url: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    np.save("x.npy", np.zeros(1 << 16))
+    assert main(["infer", url, "identity", "--input", "x=x.npy", "--resumable", "state"]) == 1
+    assert "resumable needs a server that offers uploads that can be resumed, as" in capsys.readouterr().err
+    assert not (folder / "state").exists()
+
+
 def test_no_file_is_replaced_without_force(url: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ("--input", f"y={folder}/x.npy", "--output-dir", "out")
     out = folder / "out"

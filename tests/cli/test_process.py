@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 from streamcodec.client import Client
+from tests.processes import announced
 from tests.server.models import models
 from tests.server.programs import server_here
 
@@ -311,3 +312,29 @@ def test_what_a_command_does_not_need_is_not_imported(arguments: list[str], abse
     code = "import sys, atexit, streamcodec.cli as cli; atexit.register(lambda: print(*sys.modules)); cli.program()"
     process = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=True)
     assert not set(absent) & set(process.stdout.splitlines()[-1].split())
+
+
+def _in_address_space(mebibytes: int, *arguments: str) -> list[str]:
+    return ["sh", "-c", f'ulimit -v {mebibytes << 10}; exec "$@"', "sh", *COMMAND, *arguments]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the address space cannot be limited")
+def test_a_small_address_space_is_enough_with_one_thread_of_blas() -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
+    command = _in_address_space(160, "serve", "--small", "--port", "0")
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as server:
+        try:
+            assert server.stdout is not None
+            with Client(announced(server.stdout)) as client:
+                assert client.infer("identity", {"x": np.ones(3)})["x"].tolist() == [1, 1, 1]
+        finally:
+            server.kill()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the address space cannot be limited")
+def test_too_small_an_address_space_is_told_in_a_line() -> None:
+    """So small that not even numpy's libraries can be loaded. With a little more, OpenBLAS may say so in its words."""
+    command = _in_address_space(48, "serve", "--port", "0")
+    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    expected = "streamcodec: error: an address space of 48 MiB (RLIMIT_AS, ulimit -v) is too small\n"
+    assert (result.returncode, result.stderr) == (1, expected)

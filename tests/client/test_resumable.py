@@ -186,7 +186,9 @@ def test_a_server_that_does_not_offer_it_is_an_error() -> None:
     with server_here(models()) as (_, (host, port)), Client(f"http://{host}:{port}") as client:
         with pytest.raises(ServerError) as caught:
             client.infer("identity", {"x": X}, resumable=True)
-        assert caught.value.__notes__ == ["resumable needs a server that offers uploads that can be resumed"]
+        assert caught.value.__notes__ == [
+            "resumable needs a server that offers uploads that can be resumed, as `serve --resumable-uploads 4` does"
+        ]
 
 
 def test_a_restarted_client_goes_on(

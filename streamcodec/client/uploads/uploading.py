@@ -57,6 +57,10 @@ _TLS_HINT: Final = "; the server may expect TLS"
 OnResume = Callable[[int, int], object]
 """Called with the bytes that the server has, and those of the whole request, whenever the request goes on."""
 
+_NEEDED: Final = (
+    "resumable needs a server that offers uploads that can be resumed, as `serve --resumable-uploads 4` does"
+)
+
 
 class Record:
     """A file with the name of an upload, for the time after a restart."""
@@ -247,7 +251,7 @@ class Uploading:
         is_final = status is not None and exchange.field(b"upload-complete") == "?1"  # the model has refused it
         if is_final or not self._is_passing(error, status):
             if self._location is None:
-                error.add_note("resumable needs a server that offers uploads that can be resumed")
+                error.add_note(_NEEDED)
             self._forget()
             try:
                 raise error
