@@ -58,10 +58,14 @@ class Common:
         """Prepare; nothing is sent yet.
 
         Raises:
-            LocalProtocolError: an argument is invalid.
+            LocalProtocolError: an argument is invalid, or no certificates can be read.
         """
         self.address: Address = Address.of(url)
-        self.context: ssl.SSLContext | None = _context(self.address, ssl_context, verify=verify)
+        if ssl_context is not None and verify is not True:
+            raise LocalProtocolError("verify and ssl_context both say who is trusted; give one of them")
+        if self.address.is_secure and ssl_context is None:
+            ssl_context = client_context(verify=verify)
+        self.context: ssl.SSLContext | None = ssl_context if self.address.is_secure else None
         compression = Compression(request=request_compression, response=response_compression)
         fields = RequestFields(self.address, headers, auth)
         checked = None if media_type is None else checked_media_type(media_type)
@@ -115,18 +119,3 @@ class Common:
             f"no connection was free for {times.timeout.pool} seconds: all {self.pool.max_connections} of "
             "max_connections are in use; a stream() holds one until its `with` block is left"
         )
-
-
-def _context(
-    address: Address, ssl_context: ssl.SSLContext | None, *, verify: bool | str | Path
-) -> ssl.SSLContext | None:
-    """Return the TLS context, if the server uses TLS.
-
-    Raises:
-        LocalProtocolError: both arguments are given, or no certificates can be read.
-    """
-    if ssl_context is not None and verify is not True:
-        raise LocalProtocolError("verify and ssl_context both say who is trusted; give one of them")
-    if not address.is_secure:
-        return None
-    return client_context(verify=verify) if ssl_context is None else ssl_context

@@ -242,7 +242,7 @@ class ClientExchange:
         self._uses_lane = False
         self._lane: Lane | None = None
         self._lane_call: LaneCall | None = None
-        self.on_answer: Callable[[int], object] = _ignore
+        self.on_answer: Callable[[int], object] = lambda _: None
         self.is_idempotent = False
         self.forget()
 
@@ -533,23 +533,15 @@ class ClientExchange:
         return self._refused(self._head)
 
     def _refused(self, head: ResponseHead) -> ServerError:
-        return self._error(head, _error_text(self._text()))
+        text = self._text()
+        error = _v2_text(text)  # the `error` member, or else the first bytes of the body
+        return self._error(head, (text if error is None else error)[:_MAX_ERROR_TEXT] or "no further text")
 
     def _error(self, head: ResponseHead, text: str) -> ServerError:
         return ServerError(head.status, text, Headers(head.fields.items))
 
     def _text(self) -> str:
         return "" if self._collector is None else self._collector.data.decode("utf-8", "replace")
-
-
-def _ignore(_: int) -> None:
-    """Nobody waits for the beginning of an answer."""
-
-
-def _error_text(text: str) -> str:
-    """Return the server's text: the `error` member, or else the first bytes of the body."""
-    error = _v2_text(text)
-    return (text if error is None else error)[:_MAX_ERROR_TEXT] or "no further text"
 
 
 def _v2_text(text: str) -> str | None:

@@ -109,7 +109,12 @@ class Conversation:
         taking = WriteTimeout(self._options)
         async with aclosing(async_copied_pieces(self._caller.sendable([*reply.buffers]))) as pieces:
             async for piece in pieces:
-                await self._send(piece, taking)
+                if turns.is_over():
+                    await turns.wait()
+                taking.resume(current_time())
+                await within(self._options.write_timeout, partial(self._peer.send, piece))
+                self.sent += len(piece)
+                taking.look(current_time(), self.sent)
 
     def end(self) -> None:
         """Give back its share of the threads."""
@@ -141,14 +146,6 @@ class Conversation:
             return await self._caller.call(inference, self._pull, departure.of)
         async with beside(departure.watch):
             return await self._caller.call(inference, self._pull, departure.of)
-
-    async def _send(self, data: bytes, taking: WriteTimeout) -> None:
-        if turns.is_over():
-            await turns.wait()
-        taking.resume(current_time())
-        await within(self._options.write_timeout, partial(self._peer.send, data))
-        self.sent += len(data)
-        taking.look(current_time(), self.sent)
 
     def _leaves_much(self) -> bool:
         """Whether more of the request is unread than a server drops to keep the connection."""

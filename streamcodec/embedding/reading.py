@@ -203,7 +203,9 @@ def looking(look: Look) -> Iterator[None]:
         try:
             end = looks.begin_timer(asyncio.get_running_loop(), seconds)
         except RuntimeError:
-            end = _looker().add(looks, now + seconds)
+            if (looker := _LOOKER.get(None)) is None:  # that of this event loop
+                _LOOKER.set(looker := _Looker())
+            end = looker.add(looks, now + seconds)
         try:
             yield
         finally:
@@ -275,10 +277,3 @@ class _Looker:
 
 
 _LOOKER: Final = RunVar[_Looker]("_LOOKER")
-
-
-def _looker() -> _Looker:
-    """Return that of this event loop."""
-    if (looker := _LOOKER.get(None)) is None:
-        _LOOKER.set(looker := _Looker())
-    return looker

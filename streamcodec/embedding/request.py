@@ -174,7 +174,9 @@ class ServiceRequest(_Waited):
         step, self._following = self._following, None
         while step is None or step not in _STEPS:
             if step is ExchangeStep.RECEIVE:
-                exchange.arrival = self.body = self._begun_body()
+                head = cast("RequestHead", self.head)
+                self.body = FedBody(head, exchange.decoder, self._limits, is_decoded=self._is_decoded, paced=True)
+                exchange.arrival = self.body
             if exchange.is_held_up and (step := exchange.go_on()):
                 continue
             event = cast("FedBody", self.body).next_event()
@@ -182,10 +184,6 @@ class ServiceRequest(_Waited):
                 return event
             step = exchange.receive(event)
         return step
-
-    def _begun_body(self) -> FedBody:
-        head = cast("RequestHead", self.head)
-        return FedBody(head, self._exchange.decoder, self._limits, is_decoded=self._is_decoded, paced=True)
 
 
 class EndpointRequest(_Waited):

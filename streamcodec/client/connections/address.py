@@ -6,7 +6,7 @@ import os
 import re
 from dataclasses import dataclass, field
 from typing import Final
-from urllib.parse import SplitResult, unquote, unquote_to_bytes, urlsplit
+from urllib.parse import unquote, unquote_to_bytes, urlsplit
 
 from streamcodec.engine.arguments import check_kind
 from streamcodec.engine.errors import LocalProtocolError
@@ -81,7 +81,7 @@ class Address:
             authority=authority,
             prefix=parts.path.rstrip("/"),
             is_secure=parts.scheme == "https",
-            credentials=_credentials(parts),
+            credentials=None if parts.username is None else (unquote(parts.username), unquote(parts.password or "")),
         )
 
     @property
@@ -120,9 +120,3 @@ def _of_unix_socket(url: str, shown: str) -> Address:
         credentials=None if user is None else (unquote(user), unquote(found["password"] or "")),
         socket_path=path,
     )
-
-
-def _credentials(parts: SplitResult) -> tuple[str, str] | None:
-    if parts.username is None:
-        return None
-    return unquote(parts.username), unquote(parts.password or "")

@@ -210,7 +210,12 @@ class LaneCall:
         if place is None and all(
             spec.is_binary and spec.datatype.kind not in _CHECKED_KINDS for spec in header.tensors
         ):
-            received = {spec.name: _view(spec, sources.get(spec.name)) for spec in header.tensors}
+            received = {
+                spec.name: TensorReceived(
+                    spec=spec, values=np.ndarray(spec.shape, spec.datatype.dtype, sources.get(spec.name))
+                )
+                for spec in header.tensors
+            }
         else:
             received = _copied(text, header, sources, limits, place)
         if self._room is not None:
@@ -234,11 +239,6 @@ class LaneCall:
                 return octets[offset - start : offset - start + spec.nbytes]
         msg = f"the answer has an output at {offset} of the memory for requests, where its request has no tensor"
         raise RemoteProtocolError(msg, code=ErrorCode.INVALID_MEMBER)
-
-
-def _view(spec: TensorSpec, source: Octets | None) -> TensorReceived:
-    array: np.ndarray[Any, Any] = np.ndarray(spec.shape, spec.datatype.dtype, source)
-    return TensorReceived(spec=spec, values=array)
 
 
 def _copied(

@@ -79,7 +79,8 @@ class Retries:
             times: of the call.
         """
         seconds = self._pause(exchange, error, failures) if failures <= self.most else None
-        if seconds is not None and _has_time(seconds, times):
+        longest = times.timeout.read  # without progress
+        if seconds is not None and times.limit.allows(seconds) and (longest is None or seconds <= longest):
             return seconds
         if failures > 1:
             error.add_note(f"{failures} attempts were made")
@@ -112,12 +113,6 @@ def _retry_after(error: Exception) -> int | None:
         return None
     text = error.headers.get("retry-after", "")
     return int(text) if text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS else None
-
-
-def _has_time(seconds: float, times: Times) -> bool:
-    """Whether a pause fits into the time of a call, and into that without progress."""
-    longest = times.timeout.read
-    return times.limit.allows(seconds) and (longest is None or seconds <= longest)
 
 
 ONCE: Final = Retries()

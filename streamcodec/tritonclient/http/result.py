@@ -92,16 +92,13 @@ class Answer:
                 length = header_form(response.header_lengths, response.media_types)[0]
             except MessageError:  # which `receive` will raise
                 return False
-        if length is not None:
-            return self._take_tensors(length, response.body)
-        if len(response.body) > _LONG_BYTES:
-            return False
-        self._collector = Collector(LIMITS.max_header_bytes, max_dropped_bytes=0)
-        self._collector.feed(response.body)
-        return True
-
-    def _take_tensors(self, header_length: int, body: memoryview) -> bool:
-        found = read_whole(_known_header, header_length, body, LIMITS)
+        if length is None:
+            if len(response.body) > _LONG_BYTES:
+                return False
+            self._collector = Collector(LIMITS.max_header_bytes, max_dropped_bytes=0)
+            self._collector.feed(response.body)
+            return True
+        found = read_whole(_known_header, length, response.body, LIMITS)
         if found is None:
             return False
         self._header, values = found
