@@ -32,7 +32,7 @@ from streamcodec.runtime.memory.sharing import SharedBudget, SharedReservation
 from streamcodec.service import Batch, InferenceRequest, Model, ModelRegistry, RowError, Service
 from streamcodec.service.batches import blocks
 from streamcodec.service.batches.blocks import Block, Blocks, Seat
-from streamcodec.service.batches.collector import Collector
+from streamcodec.service.batches.collector import BatchCollector
 from streamcodec.service.batches.joining import calls
 from streamcodec.service.batches.members import Failed, Member, arranged, block_of, group_of
 from streamcodec.service.memory.budget import Budget, Reservation
@@ -476,7 +476,7 @@ class Play:
         self._model = Model(name="m", predict=lambda request: predict(request.inputs["x"]), batch=batch)
         service = Service(ModelRegistry.of([self._model]))
         self.budget = Budget(1 << 20)
-        self._collector: Collector[Client] = Collector(batch)
+        self._collector: BatchCollector[Client] = BatchCollector(batch)
         self.clients = [
             Client(service, self.budget, rows, BAD if is_bad else number, is_chunked=is_chunked)
             for number, (rows, is_bad, is_chunked) in enumerate(requests)

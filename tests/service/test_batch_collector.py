@@ -1,4 +1,4 @@
-"""Collector: which requests go together, and when, for any order of events. Time is a number here."""
+"""BatchCollector: which requests go together, and when, for any order of events. Time is a number here."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from streamcodec.service import Batch
-from streamcodec.service.batches.collector import Collector, Waiting
+from streamcodec.service.batches.collector import BatchCollector, Waiting
 
 
 def test_a_batch_waits_for_its_time_and_then_takes_all() -> None:
-    collector: Collector[str] = Collector(Batch(max_rows=4, max_delay=2.0))
+    collector: BatchCollector[str] = BatchCollector(Batch(max_rows=4, max_delay=2.0))
     for now, item in enumerate("ab"):
         assert collector.put(item, "k", 1, float(now)) is not None
         assert not collector.is_ripe
@@ -30,7 +30,7 @@ def test_a_batch_waits_for_its_time_and_then_takes_all() -> None:
 
 
 def test_a_full_batch_does_not_wait_and_leaves_what_has_no_room() -> None:
-    collector: Collector[str] = Collector(Batch(max_rows=4, max_delay=2.0))
+    collector: BatchCollector[str] = BatchCollector(Batch(max_rows=4, max_delay=2.0))
     for item in "abc":
         collector.put(item, "k", 2, 0.0)
     closed = collector.take(0.0)
@@ -41,7 +41,7 @@ def test_a_full_batch_does_not_wait_and_leaves_what_has_no_room() -> None:
 
 
 def test_a_preferred_number_of_rows_does_not_wait() -> None:
-    collector: Collector[str] = Collector(Batch(max_rows=4, max_delay=2.0, preferred_rows=(2,)))
+    collector: BatchCollector[str] = BatchCollector(Batch(max_rows=4, max_delay=2.0, preferred_rows=(2,)))
     collector.put("a", "k", 1, 0.0)
     assert collector.take(0.0) is None
     collector.put("b", "k", 1, 0.0)
@@ -51,7 +51,7 @@ def test_a_preferred_number_of_rows_does_not_wait() -> None:
 
 
 def test_while_the_model_works_its_next_batch_grows() -> None:
-    collector: Collector[str] = Collector(Batch(max_rows=4, max_delay=0.0))
+    collector: BatchCollector[str] = BatchCollector(Batch(max_rows=4, max_delay=0.0))
     collector.put("a", "k", 1, 0.0)
     assert collector.take(0.0) is not None
     for item in "bc":
@@ -65,7 +65,7 @@ def test_while_the_model_works_its_next_batch_grows() -> None:
 
 
 def test_what_has_waited_long_enough_comes_before_what_is_full() -> None:
-    collector: Collector[str] = Collector(Batch(max_rows=2, max_delay=1.0))
+    collector: BatchCollector[str] = BatchCollector(Batch(max_rows=2, max_delay=1.0))
     collector.put("rare", "other", 1, 0.0)
     for item in "ab":
         collector.put(item, "k", 1, 0.5)
@@ -79,7 +79,7 @@ class _Key:
 
 
 def test_ten_thousand_groups_are_served_in_their_order_and_leave_nothing() -> None:
-    collector: Collector[int] = Collector(Batch(max_rows=4, max_delay=1.0, max_queue_rows=100))
+    collector: BatchCollector[int] = BatchCollector(Batch(max_rows=4, max_delay=1.0, max_queue_rows=100))
     keys = [_Key() for _ in range(10_000)]
     groups: WeakSet[_Key] = WeakSet(keys)
     taken = []
@@ -110,7 +110,7 @@ class Queue(RuleBasedStateMachine):
         self.batch = Batch(
             max_rows=MAX_ROWS, max_delay=DELAY, max_queue_rows=MAX_QUEUE, preferred_rows=(3,), max_running=MAX_RUNNING
         )
-        self.collector: Collector[int] = Collector(self.batch)
+        self.collector: BatchCollector[int] = BatchCollector(self.batch)
         self.now = 0.0
         self.waiting: dict[int, tuple[Waiting[int], Hashable, int, float]] = {}
         self.count = self.running = 0

@@ -10,7 +10,7 @@ from typing import Final, TypeVar, cast
 
 from streamcodec.runtime.models.failures import is_ending
 from streamcodec.service import Batch, BatchPlace, InferenceRequest, Model, Reservation
-from streamcodec.service.batches.collector import Closed, Collector, Waiting
+from streamcodec.service.batches.collector import BatchCollector, Closed, Waiting
 from streamcodec.service.batches.joining import Calls, Check, calls
 from streamcodec.service.batches.members import Failed, Member, block_of, group_of
 from streamcodec.service.models.batching import QueueFullError
@@ -38,7 +38,7 @@ def tell_places(closed: Closed[_MemberT]) -> None:
         )
 
 
-def entered(collector: Collector[_MemberT], member: _MemberT, model: Model) -> Waiting[_MemberT]:
+def entered(collector: BatchCollector[_MemberT], member: _MemberT, model: Model) -> Waiting[_MemberT]:
     """Put a member into the queue of its model.
 
     Raises:

@@ -25,7 +25,7 @@ from streamcodec.runtime.models.threads import Mailbox
 from streamcodec.runtime.models.workers import NoThreadError, Work, Workers
 from streamcodec.service import InferenceRequest, Model, Reservation
 from streamcodec.service.batches.blocks import Seat
-from streamcodec.service.batches.collector import Closed, Collector, Waiting
+from streamcodec.service.batches.collector import BatchCollector, Closed, Waiting
 from streamcodec.service.batches.joining import Calls, Check
 from streamcodec.service.batches.members import Failed, Member, arranged
 from streamcodec.service.models.batching import Batch
@@ -115,7 +115,7 @@ class Queue:
     def __init__(self, model: Model, loop: Any) -> None:  # noqa: ANN401 - as `current_loop` returns it
         """Begin without requests."""
         self._model = model
-        self._collector: Collector[QueuedMember] = Collector(cast("Batch", model.batch))
+        self._collector: BatchCollector[QueuedMember] = BatchCollector(cast("Batch", model.batch))
         self._mailbox = Mailbox(loop)
         self._timer: float | None = None
         self._tasks: set[asyncio.Task[None]] = set()

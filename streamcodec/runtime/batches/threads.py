@@ -13,7 +13,7 @@ from typing import Final, cast
 from streamcodec.runtime.batches.driving import calls_of, drive, entered, tell_places
 from streamcodec.runtime.observation import Observation
 from streamcodec.service import Inference, Model, Reply, Reservation, unavailable_reply
-from streamcodec.service.batches.collector import Closed, Collector, Waiting
+from streamcodec.service.batches.collector import BatchCollector, Closed, Waiting
 from streamcodec.service.batches.joining import Check
 from streamcodec.service.batches.members import Failed, Member, arranged
 from streamcodec.service.models.batching import Batch, QueueFullError
@@ -39,7 +39,7 @@ class ThreadQueue:
     def __init__(self, model: Model) -> None:
         """Begin without requests."""
         self._model = model
-        self._collector: Collector[_Sleeper] = Collector(cast("Batch", model.batch))
+        self._collector: BatchCollector[_Sleeper] = BatchCollector(cast("Batch", model.batch))
         self._lock = Lock()
 
     @property

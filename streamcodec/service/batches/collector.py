@@ -1,4 +1,4 @@
-"""Collector: which requests go together, and when. A state machine: time is an argument, and nothing is called.
+"""BatchCollector: which requests go together, and when. A state machine: time is an argument, and nothing is called.
 
 Requests with the same key form a group. All groups of a model share its queue, and its places for calls at once. While
 a place is free, a group is closed
@@ -73,7 +73,7 @@ class Closed(Generic[_ItemT]):
     """Seconds that each request has waited."""
 
 
-class Collector(Generic[_ItemT]):
+class BatchCollector(Generic[_ItemT]):
     """The queue of one model.
 
     Attributes:
