@@ -258,12 +258,15 @@ class Incoming:
 
     @property
     def wants_data(self) -> bool:
-        """Whether `get_buffer` can be called."""
+        """Whether `get_buffer` can be called.
+
+        Bytes that wait here come before those of the next read. So not if `next_event` or `pass_on` can pass some on.
+        """
         if self.state is _HEAD or (self.reads_ahead and self.state is _DONE):
             return self._end < self.scratch_bytes and not self.is_eof
         if self.state is not _BODY or self._body is None:
             return self.state is _FILLING
-        return self._body.wants_data
+        return self._start == self._end and self._body.wants_data
 
     @property
     def is_filling(self) -> bool:
@@ -462,7 +465,7 @@ class Incoming:
         self._check_idle()
         body = self._current_body()
         # If the body has gone on, bytes that had to wait can go on too.
-        while (event := body.next_event()) is NEED_DATA and self.wants_data and self.has_input:
+        while (event := body.next_event()) is NEED_DATA and self.has_input and self.state is _BODY and body.wants_data:
             self._advance()
         if event is NEED_DATA and self.state is _NEEDS_TURN:
             return NEED_TURN
@@ -471,6 +474,10 @@ class Incoming:
         elif isinstance(event, EndOfMessage):
             self.state = _DONE
         return event
+
+    def pass_on(self) -> None:
+        """Pass on what waits for the body, as far as it can take it now; events are left for `next_event`."""
+        self._advance()
 
     @property
     def remaining(self) -> int | None:

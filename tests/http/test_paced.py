@@ -16,6 +16,8 @@ from streamcodec import (
     NEED_TURN,
     EndOfMessage,
     ErrorCode,
+    NeedData,
+    NeedTurn,
     RemoteProtocolError,
     Tensor,
     encode_request,
@@ -262,6 +264,48 @@ def test_the_rest_of_a_refused_body_asks_for_no_turn() -> None:
     assert connection.feed(body[-50:-20]) == 30
     assert connection.feed(body[-20:]) == 20
     assert connection.work() is False
+
+
+class Late(Collector):
+    """Takes nothing before its work is done, as an upload that goes on from a file."""
+
+    is_done = False
+
+    @property
+    def needs_data(self) -> bool:
+        return self.is_done and super().needs_data
+
+    @property
+    def is_paused(self) -> bool:
+        return not self.is_done
+
+    def work(self) -> None:
+        self.is_done = True
+
+    def next_event(self) -> EndOfMessage | NeedData | NeedTurn:  # type: ignore[override]  # a Collector has no work
+        return super().next_event() if self.is_done else NEED_TURN
+
+
+@pytest.mark.parametrize("passes_on", [True, False])
+def test_bytes_that_wait_for_a_receiver_come_before_those_of_the_next_read(passes_on: bool) -> None:
+    """Even if it is ready, and nobody has asked for an event since: an upload that gives way reads at once."""
+    body, late = bytes(range(200)), Late(1000)
+    connection = ServerConnection(paced=True)
+    connection.feed(post(length(body)) + body[:100])
+    connection.next_event()
+    connection.receive_body(late)
+    assert connection.next_event() is NEED_TURN
+    connection.work()
+    assert not connection.incoming.wants_data
+    raises_local(connection.get_buffer)
+    assert connection.feed(body[100:]) == 0
+    if passes_on:
+        connection.incoming.pass_on()
+    else:
+        assert connection.next_event() is NEED_DATA
+    assert connection.feed(body[100:]) == 100
+    finish(connection)
+    assert late.data == body
 
 
 def test_a_body_that_is_given_up_leaves_no_work() -> None:

@@ -142,6 +142,7 @@ class ProtocolChannel(EventProtocol[Any]):
 
     def take_arrived(self, connection: ServerConnection) -> None:
         """Read until the system has no more, or until it has been much; with TLS, the transport alone can read."""
+        connection.incoming.pass_on()
         most = connection.incoming.received + ARRIVED_BYTES
         while not self.transport.is_closing() and connection.incoming.wants_data:
             if not self._inlet.read(connection, most - connection.incoming.received):

@@ -80,6 +80,7 @@ class SocketChannel:
 
     def take_arrived(self, connection: ServerConnection) -> None:
         """Read until the system has no more, or until it has been much."""
+        connection.incoming.pass_on()
         most = connection.incoming.received + ARRIVED_BYTES
         while connection.incoming.wants_data and connection.incoming.received < most:
             try:
