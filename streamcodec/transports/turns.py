@@ -34,6 +34,8 @@ from typing import TYPE_CHECKING, Final, Protocol
 import anyio
 from anyio.lowlevel import RunVar, checkpoint
 
+from streamcodec.transports.inthread import in_thread
+
 if TYPE_CHECKING:
     import asyncio
 
@@ -351,7 +353,7 @@ async def work(source: Worker) -> None:
         if getattr(source, "inflates", False):  # a plain decoder does not have it
             errand = _Errand(source)
             try:
-                await anyio.to_thread.run_sync(errand.run, limiter=turns.threads)
+                await in_thread(errand.run, turns.threads)
             finally:
                 errand.end()
         else:

@@ -42,6 +42,7 @@ from streamcodec.service.models.model import Outputs
 from streamcodec.service.request.plan import Plan
 from streamcodec.service.request.windows import check_end, checked
 from streamcodec.transports import turns
+from streamcodec.transports.inthread import in_thread
 from streamcodec.transports.limited import current_time
 
 AsyncPull = Callable[[], Coroutine[Any, Any, HttpEvent]]
@@ -337,7 +338,7 @@ class ModelCaller:
     async def _texts(self, values: LargeValues) -> AsyncIterator[Window]:
         """Yield the text of JSON values. This does not count as the model's time, and takes no thread of the models."""
         texts = iter(values)
-        while (text := await anyio.to_thread.run_sync(next, texts, None, limiter=self._workers.writing)) is not None:
+        while (text := await in_thread(partial(next, texts, None), self._workers.writing)) is not None:
             yield text
 
     async def _windows(self, windows: WindowIterable) -> AsyncIterator[Window]:

@@ -19,6 +19,7 @@ import socket
 import threading
 import weakref
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 import anyio
@@ -34,6 +35,7 @@ from streamcodec.service import Reply, error_reply, json_reply, unavailable_repl
 from streamcodec.service.memory.budget import Budget, Reservation
 from streamcodec.service.memory.lane import SharedMemory
 from streamcodec.service.replies import drop_tracebacks
+from streamcodec.transports.inthread import in_thread
 from streamcodec.transports.sockets.memfd import (
     HAS_MEMORY_FILES,
     check_memory,
@@ -141,7 +143,7 @@ class Lanes:
     async def _look(self) -> None:
         """Unmap the memory of connections that have ended, and give back that to which nothing refers any more."""
         if self._ended:
-            await anyio.to_thread.run_sync(self._ended.clear, limiter=self._turn)
+            await in_thread(self._ended.clear, self._turn)
         for mapped in [each for each in self._mapped if each.is_over]:
             self._mapped.remove(mapped)
             self._give_back(mapped.reservation)
@@ -177,7 +179,7 @@ class Lanes:
             raise _NoRoomError
         self.used_bytes += nbytes
         try:
-            memories, shared = await anyio.to_thread.run_sync(_map_both, descriptors, sizes, limiter=self._turn)
+            memories, shared = await in_thread(partial(_map_both, descriptors, sizes), self._turn)
         except BaseException:
             self._give_back(reservation)
             raise
