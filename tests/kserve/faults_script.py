@@ -120,8 +120,25 @@ def open_sockets() -> int:
     return found
 
 
-async def flat(app: Any, model: str, rounds: int, **parameters: object) -> dict[str, int]:  # noqa: ANN401 - of ASGI
-    """Ask for large tensors with the collector off, and say by how much memory grows."""
+def kept(intake: KserveIntake) -> int:
+    """Return the bytes that the pool keeps for the next requests."""
+    pool = intake.frontend.service.pool
+    assert pool is not None
+    return pool.idle_bytes
+
+
+async def flat(
+    app: Any,  # noqa: ANN401 - of ASGI
+    intake: KserveIntake,
+    model: str,
+    rounds: int,
+    **parameters: object,
+) -> dict[str, int]:
+    """Ask for large tensors with the collector off, and say by how much memory grows, without what the pool keeps.
+
+    On a busy machine a request may begin before the thread of the last one has let go of its tensor. Then the pool
+    keeps two blocks from then on, on purpose.
+    """
     message = question(LARGE, **parameters)
     body = b"".join(message.buffers)
     statuses: set[int] = set()
@@ -136,11 +153,11 @@ async def flat(app: Any, model: str, rounds: int, **parameters: object) -> dict[
     for number in range(rounds + 5):
         if number == 5:
             await anyio.sleep(SETTLING_SECONDS)
-            before = resident(os.getpid())
+            before = resident(os.getpid()) - kept(intake)
         pieces = deque(body[start : start + (256 << 10)] for start in range(0, len(body), 256 << 10))
         await ask(app, Exchanged(pieces), message, f"/v2/models/{model}/infer", send)
     await anyio.sleep(SETTLING_SECONDS)
-    found = max(0, resident(os.getpid()) - before)
+    found = max(0, resident(os.getpid()) - kept(intake) - before)
     gc.enable()
     (status,) = statuses
     return {"status": status, "bytes": found}
@@ -151,11 +168,11 @@ async def main(count: int) -> None:
     app, intake = application()
     result = {
         "left": await faults(app, intake, count),
-        "identity": await flat(app, "identity", 100),
-        "arrays": await flat(app, "arrays", 100),
-        "failing": await flat(app, "identity", 100, fail="invalid"),
-        "batched": await flat(app, "alone", 100),
-        "batched, failing": await flat(app, "alone", 100, fail="invalid"),
+        "identity": await flat(app, intake, "identity", 100),
+        "arrays": await flat(app, intake, "arrays", 100),
+        "failing": await flat(app, intake, "identity", 100, fail="invalid"),
+        "batched": await flat(app, intake, "alone", 100),
+        "batched, failing": await flat(app, intake, "alone", 100, fail="invalid"),
     }
     sys.stdout.write(json.dumps(result) + "\n")
 
