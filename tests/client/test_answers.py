@@ -198,6 +198,7 @@ def test_a_failure_whose_words_cannot_be_read_is_still_one(kind: Kind) -> None:
     with scripted([error], [GOOD]) as server, kind.client(server.url) as client:
         with pytest.raises(ServerError, match=r"429: no text that can be read: .* 'br'"):
             client.infer("m", INPUTS)
+        assert server.has_closed()
         client.infer("m", INPUTS)
 
 

@@ -60,7 +60,7 @@ def test_the_time_of_reading_begins_when_all_is_sent(kind: Kind) -> None:
 @KINDS
 @pytest.mark.parametrize("timeout", [LONG, math.inf, Timeout(read=LONG), Timeout(read=None)])
 def test_a_call_may_have_another_time_than_its_client(kind: Kind, timeout: float | Timeout) -> None:
-    with scripted([_answer_late], [_answer_late]) as server, kind.client(server.url, timeout=SHORT) as client:
+    with scripted([_answer_late, _answer_late]) as server, kind.client(server.url, timeout=SHORT) as client:
         assert np.array_equal(client.infer("m", INPUTS, timeout=timeout)["y"], VALUES)
         with pytest.raises(TimeoutError):
             client.infer("m", INPUTS)
