@@ -354,12 +354,12 @@ class ClientExchange:
         response = connection.whole_response()
         if response is None:
             return False
-        if self._message is None or response.status not in _SUCCESS:
-            self._collector = self._new_collector(response.status)
+        if self._message is None or response.head.status not in _SUCCESS:
+            self._collector = self._new_collector(response.head.status)
             if len(response.body) > self._collector.max_bytes:
                 return False
             self._collector.feed(response.body)
-            self._head = response.head
+            self._head = response.described
         elif self._lane_call is not None or not self._placing.is_usual:
             return False
         else:
@@ -369,15 +369,15 @@ class ClientExchange:
             self._header, values = found
             for spec in self._header.tensors:
                 self._outputs[spec.name] = _tensor_received(spec=spec, values=values[spec.name])
-        self.status = response.status
-        self.on_answer(response.status)
+        self.status = response.head.status
+        self.on_answer(self.status)
         connection.take_whole(response)
         self.has_ended = True
         return True
 
     def _read_whole(self, response: WholeResponse) -> tuple[ResponseHeader, Mapping[str, Values]] | None:
         try:
-            length = header_form(response.header_lengths, response.media_types)[0]
+            length = header_form(response.head.header_lengths, response.head.media_types)[0]
         except MessageError:  # which `receive` will raise
             return None
         headers = self._headers

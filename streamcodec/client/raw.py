@@ -76,7 +76,7 @@ class RawExchange(ClientExchange):
         response = None if self._take is None else connection.whole_response()
         if response is None or self._take is None or not self._take(response):
             return False
-        self.status = response.status
+        self.status = response.head.status
         connection.take_whole(response)
         self.has_ended = True
         return True

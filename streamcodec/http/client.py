@@ -55,36 +55,54 @@ _MOST_HEAD_BYTES: Final = 2 << 10
 """The longest head of a response that is taken as a whole."""
 
 
+class PlainHead:
+    """The head of a final response, as far as it matters when the body has come, too. Equal texts mean the same.
+
+    Attributes:
+        text: the head, up to and including the blank line.
+        status: of the response.
+        length: bytes of the body; None if this is not how it ends.
+        header_lengths: values of `Inference-Header-Content-Length`, at most one.
+        media_types: values of `Content-Type`, at most one.
+        is_last: whether the server closes the connection.
+    """
+
+    __slots__ = ("header_lengths", "is_last", "length", "media_types", "status", "text")
+
+    def __init__(self, found: re.Match[bytes]) -> None:
+        """Take the result of the expression for plain heads."""
+        self.text: bytes = found[0]
+        status, length, header_length, media_type, option = found.group(
+            STATUS, LENGTH, HEADER_LENGTH, MEDIA_TYPE, OPTION
+        )
+        self.status: int = int(status)
+        is_elsewhere = found[OTHER] or found[CHUNKED] or found[CODING] or ends_with_head(self.status)
+        self.length: int | None = None if length is None or is_elsewhere else int(length)
+        self.header_lengths: list[bytes] = [] if header_length is None else [header_length]
+        self.media_types: list[bytes] = [] if media_type is None else [media_type]
+        self.is_last: bool = option is not None and len(option) == len(b"close")
+
+
 class WholeResponse:
     """A plain response that has come as a whole: one final head, and a body whose length it tells.
 
     Attributes:
-        status: its status.
-        header_lengths: values of `Inference-Header-Content-Length`, at most one.
-        media_types: values of `Content-Type`, at most one.
+        head: of the response.
         body: all of it, in memory that changes with the next read.
-        is_last: whether the server closes the connection.
-        text: the head.
     """
 
-    __slots__ = ("body", "header_lengths", "is_last", "media_types", "size", "status", "text")
+    __slots__ = ("body", "head")
 
-    def __init__(self, found: re.Match[bytes], body: memoryview) -> None:
-        """Take the result of the expression for plain heads."""
-        status, length, media_type, option = found.group(STATUS, HEADER_LENGTH, MEDIA_TYPE, OPTION)
-        self.status: int = int(status)
-        self.header_lengths: list[bytes] = [] if length is None else [length]
-        self.media_types: list[bytes] = [] if media_type is None else [media_type]
+    def __init__(self, head: PlainHead, body: memoryview) -> None:
+        """Put it together."""
+        self.head: PlainHead = head
         self.body: memoryview = body
-        self.is_last: bool = option is not None and len(option) == len(b"close")
-        self.text: bytes = found[0]
-        self.size: int = len(self.text) + len(body)
 
     @property
-    def head(self) -> ResponseHead:
+    def described(self) -> ResponseHead:
         """The head, with all of its fields."""
-        fields = Fields.of_accepted(self.text)
-        return ResponseHead(status=self.status, fields=fields, content_length=len(self.body))
+        fields = Fields.of_accepted(self.head.text)
+        return ResponseHead(status=self.head.status, fields=fields, content_length=len(self.body))
 
 
 class ClientConnection(Receives):
@@ -117,6 +135,7 @@ class ClientConnection(Receives):
         self._method: str | None = None
         self._interim_bytes = 0
         self._head: ResponseHead | None = None
+        self._last: PlainHead | None = None
         self._failure: MessageError | None = None
         self._is_paced = paced
         self.is_urgent: bool = False
@@ -221,22 +240,25 @@ class ClientConnection(Receives):
         incoming = self.incoming
         if incoming.state is not _HEAD or self._interim_bytes or self._method in _NO_BODY:
             return None
-        found = match_plain_response(incoming.peek(_MOST_HEAD_BYTES), self._limits)
-        if found is None or found[LENGTH] is None or found[OTHER] or found[CHUNKED] or found[CODING]:
+        text = incoming.peek(_MOST_HEAD_BYTES)
+        head = self._last
+        if head is None or not text.startswith(head.text):  # else the same bytes up to the blank line: the same head
+            found = match_plain_response(text, self._limits)
+            if found is None:
+                return None
+            head = self._last = PlainHead(found)
+        start, length = len(head.text), head.length
+        if length is None or incoming.kept != start + length or start > self._limits.max_field_bytes or incoming.is_eof:
             return None
-        start, length = found.end(), int(found[LENGTH])
-        if incoming.kept != start + length or start > self._limits.max_field_bytes or incoming.is_eof:
-            return None
-        if ends_with_head(int(found[STATUS])):
-            return None
-        return WholeResponse(found, incoming.peek_from(start, start + length))
+        return WholeResponse(head, incoming.peek_from(start, start + length))
 
     def take_whole(self, response: WholeResponse) -> None:
         """Take the response that `whole_response` has returned; its body has been copied."""
-        self.incoming.received_copied += len(response.body)
-        self.incoming.skip(response.size)
+        nbytes = len(response.body)
+        self.incoming.received_copied += nbytes
+        self.incoming.skip(len(response.head.text) + nbytes)
         self._method = None
-        self._is_kept = self._is_kept and not response.is_last
+        self._is_kept = self._is_kept and not response.head.is_last
 
     def receive_body(self, receiver: Receiver) -> None:
         """Send the body of the response to a receiver.

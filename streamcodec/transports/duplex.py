@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager
-from functools import partial
+from functools import cached_property, partial
 from typing import Generic
 
 import anyio
@@ -66,7 +66,6 @@ class Duplex(Generic[EventT]):
         self._socket = sock
         self._source = source
         self._parts = parts
-        self._queue = SendQueue(parts)
         self._read_timeout = read_timeout
         self._write_timeout = write_timeout
         self._limit = limit or TimeLimit(None)
@@ -76,6 +75,11 @@ class Duplex(Generic[EventT]):
         self.is_sent: bool = False
         self.sent: int = 0
         self.lost: ConnectionError | None = None
+
+    @cached_property
+    def _queue(self) -> SendQueue:
+        """What is left to be sent. A short message never needs it."""
+        return SendQueue(self._parts)
 
     def next_event(self) -> EventT:
         """Return the next event of the received bytes; send meanwhile.
@@ -107,9 +111,7 @@ class Duplex(Generic[EventT]):
             self._lose(error)
             return False
         self.is_sent = nbytes == sum(map(len, self._parts))
-        if self.is_sent:
-            self._queue.clear()
-        elif self._queue:
+        if not self.is_sent and self._queue:
             self._queue.sent(nbytes)
         return self.is_sent
 
@@ -124,8 +126,8 @@ class Duplex(Generic[EventT]):
         Raises:
             TimeoutError: as from `next_event`; so is `OSError`.
         """
-        is_sending = bool(self._queue)
-        self.is_sent = not (is_sending or self._is_stopped)
+        is_sending = not self.is_sent and bool(self._queue)
+        self.is_sent = self.is_sent or not (is_sending or self._is_stopped)
         awaited = POLLIN | POLLOUT if is_sending else POLLIN
         if awaited != self._awaited:
             self._poll.register(self._socket, awaited)
@@ -165,7 +167,7 @@ class Duplex(Generic[EventT]):
         return ready
 
     def _send(self) -> None:
-        if not self._queue:
+        if self.is_sent or not self._queue:
             return
         try:
             nbytes = send_some(self._socket, self._queue.vectors())

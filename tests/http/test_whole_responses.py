@@ -8,6 +8,7 @@ import pytest
 
 from streamcodec import NEED_DATA, EndOfMessage, Limits, LocalProtocolError
 from streamcodec.http import ClientConnection, Collector, ResponseHead
+from streamcodec.http.client import PlainHead
 from streamcodec.http.requests import RequestForm
 from tests.http.messages import head
 
@@ -66,14 +67,42 @@ def test_a_whole_response_is_what_its_events_are(name: str) -> None:
         connection.feed(data[at : at + 1])
     response = connection.whole_response()
     assert response is not None
-    assert (response.status, bytes(response.body), response.size) == (found.status, body, len(data))
-    assert response.head.fields.items == found.fields.items
-    assert response.head.content_length == found.content_length
-    assert response.header_lengths == found.fields.values(b"inference-header-content-length")
-    assert response.media_types == found.fields.values(b"content-type")
+    head = response.head
+    assert (head.status, head.text + response.body) == (found.status, data)
+    assert bytes(response.body) == body
+    assert response.described.fields.items == found.fields.items
+    assert response.described.content_length == head.length == found.content_length
+    assert head.header_lengths == found.fields.values(b"inference-header-content-length")
+    assert head.media_types == found.fields.values(b"content-type")
     connection.take_whole(response)
     assert connection.incoming.received == ordinary.incoming.received == len(data)
-    assert connection.is_reusable is ordinary.is_reusable is not response.is_last
+    assert connection.is_reusable is ordinary.is_reusable is not head.is_last
+
+
+ALL = {**WHOLE, **NOT_WHOLE, "cut": WHOLE["usual"][:-1], "head": WHOLE["usual"].removesuffix(BODY)}
+
+
+@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("before", WHOLE)
+def test_what_came_before_decides_nothing(before: str, name: str) -> None:
+    connection, first = asked(), asked()
+    connection.feed(WHOLE[before])
+    response = connection.whole_response()
+    assert response is not None
+    connection.take_whole(response)
+    if not connection.is_reusable:
+        return
+    connection.send_request("POST", TARGET, [*FIELDS, ("Content-Length", "0")])
+    for each in (connection, first):
+        each.feed(ALL[name])
+    assert _described(connection) == _described(first)
+
+
+def _described(connection: ClientConnection) -> tuple[object, ...] | None:
+    response = connection.whole_response()
+    if response is None:
+        return None
+    return (*(getattr(response.head, name) for name in PlainHead.__slots__), bytes(response.body))
 
 
 @pytest.mark.parametrize("name", WHOLE)

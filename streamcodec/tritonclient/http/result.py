@@ -85,11 +85,11 @@ class Answer:
 
     def take_whole(self, response: WholeResponse) -> bool:
         """Take an answer that has come as a whole, or return False to have it received."""
-        self.status, self._fields = response.status, response.text
+        self.status, self._fields = response.head.status, response.head.text
         length: int | None = None
         if self._has_tensors and self.is_success:
             try:
-                length = header_form(response.header_lengths, response.media_types)[0]
+                length = header_form(response.head.header_lengths, response.head.media_types)[0]
             except MessageError:  # which `receive` will raise
                 return False
         if length is None:
