@@ -112,12 +112,17 @@ def test_a_server_in_little_address_space_leaves_room_for_threads(options: tuple
     with _started(address_space(224 * _MIB), "serve", *options) as (address, found), ExitStack() as stack:
         assert (found["kind"], found["limit"]) == ("address space", "224")
         assert 0 < 2 * float(found["budget"]) <= 224 - float(found["own"])
-        assert (int(found["workers"]) < 8) is bool(options)
+        assert int(found["workers"]) < 8, "so few by themselves, where stacks count"
         wires = [stack.enter_context(Wire(address)) for _ in range(8)]
         for wire in wires:
             wire.send(infer_request("identity", count=100_000))
         assert {wire.response().status for wire in wires} <= {200, 503}
         assert wires[0].send(infer_request("identity", count=8)).response().status == 200
+
+
+def test_in_much_address_space_a_server_is_of_the_usual_size() -> None:
+    with _started(address_space(2048 * _MIB), "serve") as (_, found):
+        assert found["workers"] == "8"
 
 
 def test_what_is_given_is_used() -> None:

@@ -23,6 +23,7 @@ from streamcodec import (
     RemoteProtocolError,
 )
 from streamcodec.engine.compression.inflate import FREE_BYTES, SHORT_INPUT_BYTES, inflate_short
+from streamcodec.engine.errors import OutOfMemoryError
 from tests.effort import examples
 
 PLAIN = b'{"inputs":[]}' * 20 + bytes(range(256))
@@ -339,6 +340,26 @@ def test_bytes_behind_the_end_are_named() -> None:
     error = refused("deflate", [zlib.compress(PLAIN) + b"x"])
     assert str(error) == "bytes follow the end of the compressed body"
     assert str(refused("gzip", [gzip.compress(PLAIN)[:-1]])) == "the compressed body ends too early"
+
+
+def test_a_lack_of_memory_is_no_damage(monkeypatch: pytest.MonkeyPatch) -> None:
+    """zlib takes memory for its window when it needs it, and tells of what is missing as of damage."""
+
+    class Scarce:
+        eof = False
+
+        def copy(self) -> Scarce:
+            return self
+
+        def decompress(self, *_: object) -> bytes:
+            raise zlib.error("Error -4 while decompressing data")
+
+    monkeypatch.setattr(zlib, "decompressobj", lambda _: Scarce())
+    for encoding in ENCODINGS:
+        with pytest.raises(OutOfMemoryError, match=r"^there is no memory to decompress the body$") as caught:
+            inflate(encoding, [gzip.compress(PLAIN) if encoding == "gzip" else zlib.compress(PLAIN)])
+        assert caught.value.status_hint == 503
+    assert inflate_short(memoryview(gzip.compress(PLAIN))) is None
 
 
 def test_a_bomb_is_told_how_often_it_may_be_its_size() -> None:

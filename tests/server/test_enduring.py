@@ -16,8 +16,10 @@ from typing import Any
 import anyio
 import pytest
 
+from streamcodec.runtime.memory.available import MemoryLeft
 from streamcodec.runtime.tasks import open_tasks
 from streamcodec.server import open_listener
+from streamcodec.server.processes import loops
 from streamcodec.server.processes.loops import new_loop
 from streamcodec.server.sockets import accepting
 from streamcodec.server.sockets.accepting import accept_connections
@@ -94,6 +96,17 @@ def test_it_is_an_event_loop_like_any_other(is_uvloop: bool) -> None:
 
     options = {"loop_factory": partial(new_loop, is_uvloop=is_uvloop)}
     assert anyio.run(main, backend_options=options) == ("uvloop" if is_uvloop else "asyncio")
+
+
+@pytest.mark.parametrize(("nbytes", "is_address_space"), [(1 << 20, True), (1 << 30, True), (1 << 20, False)])
+def test_uvloop_is_not_used_where_little_address_space_is_left(
+    monkeypatch: pytest.MonkeyPatch, nbytes: int, is_address_space: bool
+) -> None:
+    left = MemoryLeft(nbytes=nbytes, limit_bytes=0, own_bytes=0, is_address_space=is_address_space)
+    monkeypatch.setattr(loops, "memory_left", lambda: left)
+    loop = new_loop()
+    assert isinstance(loop, asyncio.SelectorEventLoop) is (nbytes == 1 << 20 and is_address_space)
+    loop.close()
 
 
 @BACKENDS

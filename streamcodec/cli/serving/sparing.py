@@ -69,7 +69,8 @@ def add_small(group: argparse._ActionsContainer) -> None:
         "--small",
         action="store_true",
         help="for little memory: connections, threads, the idle memory and that of requests are sized by what is left "
-        "of the control group, of RLIMIT_AS or of the machine; options that are given here besides take precedence",
+        "of the control group, of RLIMIT_AS or of the machine; options that are given here besides take precedence; "
+        "where RLIMIT_AS leaves less than 256 MiB, this is the default",
     )
 
 
@@ -84,7 +85,9 @@ def sizes_of(options: argparse.Namespace, *, processes: int = 1) -> Sizes:
     own = given(options, [field.name for field in fields(ServerOptions)])
     chosen: dict[str, Any] = {**SLOW_LINKS} if getattr(options, "slow_links", False) else {}
     pool_bytes = None
-    if options.small:
+    # Address space counts what is never touched, so the usual sizes would never fit.
+    is_small = options.small or (left.is_address_space and left.nbytes < _LITTLE_MEMORY_BYTES)
+    if is_small:
         part = replaced(left, nbytes=left.nbytes // processes)
         chosen |= small_options(part)
         pool_bytes = small_pool_bytes(part)
@@ -94,7 +97,7 @@ def sizes_of(options: argparse.Namespace, *, processes: int = 1) -> Sizes:
         # next allocation: each freed large block raises the size from which blocks come from the system to its own
         # size, up to 32 MiB, and twice as much may then stay in each of its heaps.
         _tell_c_library(_M_MMAP_THRESHOLD, _LARGE_BLOCK_BYTES)
-    if options.small or left.is_address_space or left.nbytes < _LITTLE_MEMORY_BYTES:
+    if is_small or left.is_address_space or left.nbytes < _LITTLE_MEMORY_BYTES:
         # Threads have small stacks, and no heaps of their own: each would reserve 64 MiB, and keep what others lack.
         _tell_c_library(_M_ARENA_MAX, 1)
         with contextlib.suppress(ValueError, RuntimeError):  # a system whose stacks cannot be chosen

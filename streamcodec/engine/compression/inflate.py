@@ -16,7 +16,14 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from streamcodec.engine.arguments import not_field_values
-from streamcodec.engine.errors import ErrorCode, LimitExceededError, LocalProtocolError, RemoteProtocolError, shown
+from streamcodec.engine.errors import (
+    ErrorCode,
+    LimitExceededError,
+    LocalProtocolError,
+    OutOfMemoryError,
+    RemoteProtocolError,
+    shown,
+)
 from streamcodec.engine.limits import Limits
 
 ENCODINGS: Final = ("gzip", "deflate")
@@ -142,6 +149,8 @@ class Inflater:
             try:
                 piece = stream.decompress(data, room)
             except zlib.error as error:
+                if str(error).startswith(_NO_MEMORY):
+                    raise OutOfMemoryError("there is no memory to decompress the body") from None
                 yield _up_to_damage(before, data)
                 reason = str(error).partition(": ")[2]  # without the number that zlib has for it
                 msg = f"the compressed body is damaged: {_PLAINER.get(reason, reason)}"
@@ -185,6 +194,9 @@ def inflate_short(data: memoryview) -> bytes | None:
         return None
     return whole if stream.eof and not stream.unused_data and len(whole) <= FREE_BYTES else None
 
+
+_NO_MEMORY: Final = "Error -4 "
+"""What zlib's text begins with if `Z_MEM_ERROR` is what has failed, and not the body."""
 
 _PLAINER: Final = {
     "": "it was compressed with a dictionary of its own",

@@ -26,17 +26,21 @@ _WORKER_BYTES: Final = 32 * _MIB
 _WINDOWED_BYTES: Final = 2 * _MIB
 """One request to models that take windows for so much: its thread, and the objects of the request."""
 
+_SPACE_FOR_THREAD: Final = 8 * _MIB
+"""The same where address space is what is limited: there the whole stack of a thread counts, 1 MiB."""
+
 _PART_OF_CONNECTIONS: Final = 3
 _PART_OF_POOL: Final = 8
 
 
 def small_options(left: MemoryLeft) -> dict[str, Any]:
     """Return the fields of `ServerOptions` for a server that has only this memory."""
+    part_for_thread = _SPACE_FOR_THREAD if left.is_address_space else _WINDOWED_BYTES
     return {
         "max_memory_bytes": left.budget,
         "max_connections": _between(8, left.nbytes // _PART_OF_CONNECTIONS // _CONNECTION_BYTES, 512),
         "max_workers": _between(1, left.nbytes // _WORKER_BYTES, 8),
-        "max_windowed_requests": _between(4, left.nbytes // _WINDOWED_BYTES, 256),
+        "max_windowed_requests": _between(4 - 2 * left.is_address_space, left.nbytes // part_for_thread, 256),
         "max_pipelined_bytes": _PIPELINED_BYTES,
     }
 

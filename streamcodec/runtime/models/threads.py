@@ -18,6 +18,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from threading import Lock, Thread
+from time import sleep
 from typing import Any, Final, Protocol
 
 IDLE_SECONDS: float = 10.0
@@ -57,6 +58,9 @@ class _Worker:
                     return
                 self._has_function.acquire()
 
+
+_PAUSE_SECONDS: Final = 0.01
+"""A pause in which others may free memory."""
 
 _IDLE: Final[list[_Worker]] = []
 """The idle threads of this process."""
@@ -113,12 +117,22 @@ class Mailbox:
         self._is_woken = False
 
     def put(self, function: Callable[[], object]) -> None:
-        """Have the event loop call a function that raises nothing; no effect if the loop has ended."""
+        """Have the event loop call a function that raises nothing; no effect if the loop has ended.
+
+        It is called in any case, because a task waits for it: without memory for the wake, that is tried again.
+        """
         self._waiting.append(function)
-        if not self._is_woken:  # else the event loop has not begun to empty this
-            self._is_woken = True
-            with suppress(RuntimeError):  # it has ended
-                self._call_soon(self._empty)
+        if self._is_woken:  # the event loop has not begun to empty this
+            return
+        self._is_woken = True
+        while True:
+            try:
+                with suppress(RuntimeError):  # it has ended
+                    self._call_soon(self._empty)
+            except MemoryError:
+                sleep(_PAUSE_SECONDS)
+            else:
+                return
 
     def _empty(self) -> None:
         self._is_woken = False

@@ -185,8 +185,11 @@ class Workers:
     def _fill_places(self) -> None:
         """Have a thread come to a free place if somebody waits for one, and no other thread is coming.
 
+        If none can be started, a thread that has waited for a window goes on, which waits for a place, too. It takes
+        the calls after that.
+
         Raises:
-            NoThreadError: no thread can be started.
+            NoThreadError: no thread can be started, and there is none that waits for a place.
         """
         with self._lock:
             if self._is_coming or not self._free or not self._waiting:
@@ -198,9 +201,16 @@ class Workers:
         except BaseException as error:
             with self._lock:
                 self._is_coming = False
-                self._free += 1
-            if not isinstance(error, RuntimeError):
+                begun = next((work for work in self._waiting if work.has_begun), None)
+                if begun is None:
+                    self._free += 1
+                else:
+                    del self._waiting[begun]
+                    begun.may_go_on.release()
+            if not isinstance(error, (RuntimeError, MemoryError)):
                 raise
+            if begun is not None:
+                return
             logger.warning("cannot start a thread: %s", error)
             raise NoThreadError("no thread for the model can be started") from error
 

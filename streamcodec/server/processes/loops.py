@@ -14,8 +14,14 @@ import time
 from importlib.util import find_spec
 from typing import Final
 
+from streamcodec.runtime.memory.available import memory_left
+
 HAS_UVLOOP: Final = find_spec("uvloop") is not None
 """uvloop is used if it is installed, because it is faster."""
+
+_LITTLE_SPACE_BYTES: Final = 128 << 20
+"""With less address space left (`RLIMIT_AS`), the loop is asyncio's. It takes less, and uvloop ends the process by
+SIGSEGV if a signal comes while there is no memory."""
 
 _PAUSE_SECONDS: Final = 0.001
 """A pause in which threads may free memory."""
@@ -48,8 +54,11 @@ class _SelectorLoop(_Enduring, asyncio.SelectorEventLoop):
     """The event loop of asyncio."""
 
 
-def new_loop(*, is_uvloop: bool = HAS_UVLOOP) -> asyncio.AbstractEventLoop:
-    """Return an event loop that survives a lack of memory."""
+def new_loop(*, is_uvloop: bool | None = None) -> asyncio.AbstractEventLoop:
+    """Return an event loop that survives a lack of memory; by default uvloop's, if it is there and has space."""
+    if is_uvloop is None:
+        left = memory_left()
+        is_uvloop = HAS_UVLOOP and not (left.is_address_space and left.nbytes < _LITTLE_SPACE_BYTES)
     if not is_uvloop:
         return _SelectorLoop()
     import uvloop  # noqa: PLC0415 - an extra

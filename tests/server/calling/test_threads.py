@@ -126,6 +126,27 @@ def test_what_comes_from_threads_is_brought_in_order_by_one_wake(backend: str) -
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_without_memory_for_the_wake_it_is_tried_again(backend: str) -> None:
+    async def main() -> None:
+        mailbox, event, tries = Mailbox(current_loop()), anyio.Event(), list[int]()
+        wake = mailbox._call_soon  # noqa: SLF001 - what fails
+
+        def call_soon(function: Callable[[], object]) -> None:
+            tries.append(1)
+            if len(tries) < 4:
+                raise MemoryError
+            wake(function)
+
+        mailbox._call_soon = call_soon  # type: ignore[assignment] # noqa: SLF001 - a simple one
+        run_in_thread(lambda: mailbox.put(event.set))
+        with anyio.fail_after(SECONDS):
+            await event.wait()
+        assert len(tries) == 4
+
+    anyio.run(main, backend=backend)
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
 def test_an_event_loop_that_has_ended_is_not_woken(backend: str) -> None:
     async def mailbox() -> Mailbox:
         return Mailbox(current_loop())

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from streamcodec.engine.record import replaced
 from streamcodec.http.scratch import SCRATCH_BYTES
 from streamcodec.runtime import descriptors
 from streamcodec.runtime.descriptors import SPARE_DESCRIPTORS, free_descriptors, places_for
@@ -162,6 +163,10 @@ def test_a_small_server_is_sized_by_what_is_left(mebibytes: int) -> None:
     of_connections = sizes["max_connections"] * (SCRATCH_BYTES + sizes["max_pipelined_bytes"])
     assert of_connections <= max(left.nbytes // 3, 8 * (SCRATCH_BYTES + sizes["max_pipelined_bytes"]))
     assert small_pool_bytes(left) <= left.nbytes // 8
+    of_space = small_options(replaced(left, is_address_space=True))
+    stacks = (of_space["max_workers"] + of_space["max_windowed_requests"]) * MIB
+    assert 2 <= of_space["max_windowed_requests"] <= sizes["max_windowed_requests"]
+    assert stacks <= max(left.nbytes // 6, 3 * MIB)
     if mebibytes == 100_000:
         assert sizes["max_connections"] == usual.max_connections
         assert sizes["max_workers"] == usual.max_workers

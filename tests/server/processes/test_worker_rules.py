@@ -372,12 +372,53 @@ def test_if_no_thread_can_be_started_the_function_is_not_called(run: Run, monkey
             with pytest.raises(NoThreadError, match=r"^no thread for the model can be started$"):
                 await workers.run(_work(), lambda: calls.append(1))
             error = MemoryError()
-            with pytest.raises(MemoryError):
+            with pytest.raises(NoThreadError):
+                await workers.run(_work(), lambda: calls.append(2))
+            error = KeyboardInterrupt()
+            with pytest.raises(KeyboardInterrupt):
                 await workers.run(_work(), lambda: calls.append(2))
         assert (calls, workers.busy, workers.waiting, workers.abandoned) == ([], 0, 0, 0)
         await workers.run(_work(), lambda: calls.append(3))
         assert calls == [3]
 
+    run(main)
+
+
+@pytest.mark.parametrize("error", [RuntimeError("can't start new thread"), MemoryError()])
+def test_threads_that_wait_for_windows_go_on_if_no_other_can_be_started(
+    run: Run, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """Two threads have one place, and what they wait for comes at once: one of them needs the place of the other."""
+    ended, waiting, have_come = list[str](), 0, anyio.Event()
+
+    def fail(_: object) -> None:
+        raise error
+
+    async def come() -> None:
+        nonlocal waiting, have_come
+        waiting += 1
+        if waiting % 2:
+            await have_come.wait()
+            return
+        monkeypatch.setattr(threads, "_Worker", fail)
+        have_come.set()
+        have_come = anyio.Event()
+
+    async def main() -> None:
+        workers = Workers(1, 2)
+
+        def take(work: Work, name: str) -> None:
+            for _ in range(20):
+                workers.wait(work, come)
+            ended.append(name)
+
+        async with anyio.create_task_group() as tasks:
+            for name in ("a", "b"):
+                work = _work()
+                tasks.start_soon(workers.run, work, partial(take, work, name))
+        assert (sorted(ended), workers.busy, workers.waiting) == (["a", "b"], 0, 0)
+
+    monkeypatch.setattr(threads, "_IDLE", [])
     run(main)
 
 
