@@ -120,6 +120,19 @@ def test_a_server_in_little_address_space_leaves_room_for_threads(options: tuple
         assert wires[0].send(infer_request("identity", count=8)).response().status == 200
 
 
+@pytest.mark.parametrize("options", [(), ("--small",)], ids=["defaults", "small"])
+def test_too_little_address_space_for_requests_is_told_in_a_line(options: tuple[str, ...]) -> None:
+    command = [sys.executable, "-m", "streamcodec", "serve", "--port", "0", *options]
+    limit = address_space(128 * _MIB)
+    result = subprocess.run(command, preexec_fn=limit, capture_output=True, text=True, check=False, timeout=60)
+    assert result.returncode == 1
+    assert re.fullmatch(
+        r"streamcodec: an address space of 128 MiB \(RLIMIT_AS, ulimit -v\) leaves [\d.]+ MiB for requests, and "
+        r"at least 32 are needed; a control group .*\n",
+        result.stderr,
+    )
+
+
 def test_in_much_address_space_a_server_is_of_the_usual_size() -> None:
     with _started(address_space(2048 * _MIB), "serve") as (_, found):
         assert found["workers"] == "8"

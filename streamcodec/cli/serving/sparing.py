@@ -13,6 +13,7 @@ from dataclasses import fields
 from typing import Any, Final
 
 from streamcodec.cli.arguments import given
+from streamcodec.engine.errors import LocalProtocolError
 from streamcodec.engine.record import record, replaced
 from streamcodec.runtime.descriptors import free_descriptors
 from streamcodec.runtime.memory.available import MemoryLeft, memory_left
@@ -25,6 +26,10 @@ _MUCH_MEMORY_BYTES: Final = 1 << 30
 
 _LITTLE_MEMORY_BYTES: Final = 256 << 20
 """With less than this left, it matters what the C library keeps for each thread."""
+
+_LEAST_SPACE_BYTES: Final = 32 << 20
+"""Of address space, for requests and what goes with them. With less, a few requests at once take all of it: the system
+and the interpreter then fail at any place, in 20 minutes of random load at one that ends the process."""
 
 _M_MMAP_THRESHOLD: Final = -3
 _M_ARENA_MAX: Final = -8
@@ -80,8 +85,17 @@ def sizes_of(options: argparse.Namespace, *, processes: int = 1) -> Sizes:
     Args:
         options: of the command.
         processes: that serve. If there are several, each takes as much before requests as this one, which stays.
+
+    Raises:
+        LocalProtocolError: too little address space is left.
     """
     left = memory_left(processes=processes + (processes > 1))
+    if left.is_address_space and left.nbytes < _LEAST_SPACE_BYTES:
+        raise LocalProtocolError(
+            f"an address space of {_mebibytes(left.limit_bytes)} MiB (RLIMIT_AS, ulimit -v) leaves "
+            f"{_mebibytes(left.nbytes)} MiB for requests, and at least {_mebibytes(_LEAST_SPACE_BYTES)} are needed; a "
+            "control group limits memory without what is never touched"
+        )
     own = given(options, [field.name for field in fields(ServerOptions)])
     chosen: dict[str, Any] = {**SLOW_LINKS} if getattr(options, "slow_links", False) else {}
     pool_bytes = None

@@ -119,20 +119,29 @@ class Mailbox:
     def put(self, function: Callable[[], object]) -> None:
         """Have the event loop call a function that raises nothing; no effect if the loop has ended.
 
-        It is called in any case, because a task waits for it: without memory for the wake, that is tried again.
+        It is called in any case, because a task waits for it: what there is no memory for now is tried again.
         """
-        self._waiting.append(function)
-        if self._is_woken:  # the event loop has not begun to empty this
-            return
-        self._is_woken = True
+        is_put = False
         while True:
             try:
-                with suppress(RuntimeError):  # it has ended
-                    self._call_soon(self._empty)
+                if not is_put:
+                    self._waiting.append(function)
+                    is_put = True
+                if not self._is_woken:  # else the event loop has not begun to empty this
+                    self._wake()
             except MemoryError:
                 sleep(_PAUSE_SECONDS)
             else:
                 return
+
+    def _wake(self) -> None:
+        self._is_woken = True
+        try:
+            with suppress(RuntimeError):  # it has ended
+                self._call_soon(self._empty)
+        except MemoryError:
+            self._is_woken = False
+            raise
 
     def _empty(self) -> None:
         self._is_woken = False
