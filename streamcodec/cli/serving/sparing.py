@@ -28,8 +28,8 @@ _LITTLE_MEMORY_BYTES: Final = 256 << 20
 """With less than this left, it matters what the C library keeps for each thread."""
 
 _LEAST_SPACE_BYTES: Final = 32 << 20
-"""Of address space, for requests and what goes with them. With less, a few requests at once take all of it: the system
-and the interpreter then fail at any place, in 20 minutes of random load at one that ends the process."""
+"""Of address space, for requests and what goes with them. With less, a few requests at once take all of it. Then the
+system and the interpreter fail at any place; 20 minutes of random load found one that ends the process."""
 
 _M_MMAP_THRESHOLD: Final = -3
 _M_ARENA_MAX: Final = -8
