@@ -222,6 +222,10 @@ class Incoming:
         """Report that the peer will send no more bytes."""
         self._settle()
         self.is_eof = True
+        if self._scratch and not self._end:  # nothing comes any more; many may close at once, and be lost later
+            give_back(self._scratch)
+            self._scratch = NOTHING
+            self._offered = self._room = 0
         self._advance()
 
     def work(self) -> bool:

@@ -60,6 +60,22 @@ def test_idle_connections_have_no_memory(idle: dict[int, deque[memoryview]]) -> 
     assert len(idle[SCRATCH_BYTES]) == 1
 
 
+@pytest.mark.parametrize("begun", [b"", HEAD[:9]])
+def test_connections_that_end_at_once_keep_only_what_has_come(idle: dict[int, deque[memoryview]], begun: bytes) -> None:
+    """An event loop offers memory, is told of the end, and closes all of them later."""
+    connections = [ServerConnection(Limits()) for _ in range(100)]
+    memory = set()
+    for connection in connections:
+        if begun:
+            _receive(connection, begun)
+        memory.add(id(connection.get_buffer().obj))
+        connection.receive_eof()
+        with pytest.raises(LocalProtocolError, match="cannot have been written"):
+            connection.buffer_updated(SCRATCH_BYTES + 1)
+    assert len(memory) == (100 if begun else 1)
+    assert len(idle[SCRATCH_BYTES]) == (0 if begun else 1)
+
+
 def test_more_may_be_read_at_once(idle: dict[int, deque[memoryview]]) -> None:
     connection = ServerConnection(Limits())
     _receive(connection, HEAD[:9])
