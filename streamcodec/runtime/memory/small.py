@@ -35,12 +35,12 @@ _PART_OF_POOL: Final = 8
 
 def small_options(left: MemoryLeft) -> dict[str, Any]:
     """Return the fields of `ServerOptions` for a server that has only this memory."""
-    part_for_thread = _SPACE_FOR_THREAD if left.is_address_space else _WINDOWED_BYTES
+    least_windowed, windowed_bytes = (2, _SPACE_FOR_THREAD) if left.is_address_space else (4, _WINDOWED_BYTES)
     return {
         "max_memory_bytes": left.budget,
         "max_connections": _between(8, left.nbytes // _PART_OF_CONNECTIONS // _CONNECTION_BYTES, 512),
         "max_workers": _between(1, left.nbytes // _WORKER_BYTES, 8),
-        "max_windowed_requests": _between(4 - 2 * left.is_address_space, left.nbytes // part_for_thread, 256),
+        "max_windowed_requests": _between(least_windowed, left.nbytes // windowed_bytes, 256),
         "max_pipelined_bytes": _PIPELINED_BYTES,
     }
 
