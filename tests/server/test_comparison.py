@@ -40,6 +40,9 @@ Answers = list[tuple[int, Any]]
 _FIELD: Final = re.compile(rb"\r\ninference-header-content-length:[^\r]*", re.IGNORECASE)
 _FIRST_FINAL: Final = 200
 
+_MEMORY: Final = 1 << 30
+"""Bytes for all requests: what is left of the machine's memory, the default, changes between a session and a server."""
+
 
 @pytest.fixture(autouse=True)
 def _is_quiet(caplog: pytest.LogCaptureFixture) -> None:
@@ -82,7 +85,7 @@ def answers(sent: bytes) -> Answers:
 
 def answers_of_session(service: Service, express: RequestCache, pieces: Iterable[bytes]) -> Answers:
     """Bring the pieces of a message to a session, one after the other, and the end after them."""
-    session: Any = Session(service, express, Admission(ServerOptions(max_connections=1)))
+    session: Any = Session(service, express, Admission(ServerOptions(max_connections=1, max_memory_bytes=_MEMORY)))
     sent = b""
     rest: memoryview | None = None
     coming = iter([*pieces, b""])
@@ -158,7 +161,7 @@ def test_every_way_of_coming_gets_the_same_answers_of_a_server(way: str) -> None
         service = service_for(cases[0], is_inline=True)
         requests = [variant for case in cases for variant in variants(case)]
         wanted = [answers_of_session(service, OrdinaryWay(service), [head + body]) for head, body in requests]
-        with server_here(service) as (_, address):
+        with server_here(service, ServerOptions(max_memory_bytes=_MEMORY)) as (_, address):
             for start in range(0, len(requests), _AT_ONCE):
                 batch = requests[start : start + _AT_ONCE]
                 found = answers_of_server(address, [ways(head, body)[way] for head, body in batch])
