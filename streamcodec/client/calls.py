@@ -28,12 +28,13 @@ from streamcodec.engine.limits import Limits
 from streamcodec.engine.memory.rows import Rows
 from streamcodec.engine.message import Values
 from streamcodec.engine.record import replaced
-from streamcodec.formats.v2.encoder import EncodedMessage, Tensor, encode_raw_request, encode_request
+from streamcodec.formats.v2.encoder import EncodedMessage, encode_raw_request
 from streamcodec.formats.v2.header import parse_response_header
 from streamcodec.formats.v2.headercache import HeaderCache
 from streamcodec.formats.v2.json.output import dump_json
 from streamcodec.formats.v2.lane import LANE_FIELD, LANE_PATH, LANE_VERSION
 from streamcodec.formats.v2.model import RequestedOutput
+from streamcodec.formats.v2.requestwriter import RequestWriter
 from streamcodec.http.requests import RequestForm
 
 NO_BINARY: Final = "the server reads no binary tensors: its metadata have no binary_tensor_data"
@@ -43,6 +44,8 @@ _MAX_FORMS: Final = 256
 _MAX_FORM_BYTES: Final = 1 << 10
 _KEPT_ID: Final = "resumable"
 """The id of a request that may go on after a restart of the client."""
+_MAPPINGS: Final = (dict, Mapping)
+"""Most are a `dict`, and to ask for the interface takes ten times as long."""
 _MODEL: Final = "the name of a model is a str, as 'resnet'"
 _VERSION: Final = "the version of a model is a str, as '1'"
 _OUTPUTS: Final = "outputs are a list of names or of RequestedOutput objects, as ['y']"
@@ -81,6 +84,7 @@ class Calls:
         self.reads_binary: bool | None = None
         self._request_id = secrets.token_hex(4)
         self._headers = HeaderCache(parse_response_header, limits)
+        self._writer = RequestWriter()
         self._forms: Cache[tuple[str, str | None, bool] | tuple[str, str | None], RequestForm] = Cache(
             _MAX_FORMS, _MAX_FORM_BYTES
         )
@@ -169,7 +173,7 @@ class Calls:
         parameters: Mapping[str, Any] | None,
         version: str | None,
         is_binary: bool,
-        placing: Placing,
+        placing: Placing | None,
         headers: Headers | None,
         query_params: QueryParams | None,
     ) -> ClientExchange:
@@ -188,15 +192,15 @@ class Calls:
         parameters: Mapping[str, Any] | None,
         is_binary: bool,
     ) -> EncodedMessage:
-        check_kind(inputs, Mapping, "inputs are arrays by name, as {'x': array}")
+        check_kind(inputs, _MAPPINGS, "inputs are arrays by name, as {'x': array}")
         is_binary = is_binary and self.reads_binary is not False
-        tensors = [Tensor(name=name, array=_array(value, name), is_binary=is_binary) for name, value in inputs.items()]
         try:
-            return encode_request(
-                tensors,
+            return self._writer.encode(
+                {name: _array(value, name) for name, value in inputs.items()},
                 outputs=_requested(outputs, is_binary=is_binary),
                 request_id=self._request_id if request_id is None else request_id,
-                parameters={**(parameters or {}), "binary_data_output": is_binary},
+                parameters=parameters or {},
+                is_binary=is_binary,
             )
         except NotRepresentableError as error:
             if self.reads_binary is False:
@@ -213,7 +217,7 @@ class Calls:
         version: str | None,
         headers: Headers | None,
         query_params: QueryParams | None,
-        placing: Placing,
+        placing: Placing | None,
         outage: float,
         on_resume: OnResume | None,
         **others: Any,  # noqa: ANN401 - those of `infer`
@@ -262,7 +266,7 @@ class Calls:
         model: str,
         version: str | None,
         message: EncodedMessage,
-        placing: Placing,
+        placing: Placing | None,
         *,
         headers: Headers | None,
         query_params: QueryParams | None,

@@ -116,7 +116,7 @@ class Uploading:
         message: EncodedMessage,
         media_type: str | None,
         limits: Limits,
-        placing: Placing,
+        placing: Placing | None,
         record: Record | None,
         outage: float,
         on_resume: OnResume | None,
@@ -130,7 +130,7 @@ class Uploading:
             message: what is sent.
             media_type: of the message, if it gives the header's length; None for the usual one.
             limits: bound the answers.
-            placing: chooses the memory for the outputs.
+            placing: chooses the memory for the outputs; None for new arrays.
             record: keeps the name of the upload; None to keep it in memory only.
             outage: seconds without progress before the request fails.
             on_resume: is told how many bytes the server has.
