@@ -136,7 +136,8 @@ class Caller:
         failures = 0
         exchange.is_idempotent = retries.is_idempotent
         while True:
-            await self.enter(times)
+            if not self._common.pool.enter_at_once():  # as it mostly can
+                await self.enter(times)
             try:
                 if retries.hedge is None:
                     return await self._attempt(exchange, times)
@@ -147,11 +148,11 @@ class Caller:
                 seconds = retries.pause(exchange, error, failures, times)
                 if seconds is None:
                     raise
+            exchange.forget()
             await self._waits.sleep(seconds)
 
     async def _attempt(self, exchange: ClientExchange, times: Times) -> ClientExchange:
         """Make a call once, in the place that it has entered; leave the place."""
-        exchange.forget()
         try:
             kept = self._common.take_kept()
             if kept is None or not await self._perform(kept, exchange, times):

@@ -6,6 +6,7 @@ import math
 import ssl
 from pathlib import Path
 from time import monotonic
+from typing import Final
 
 from streamcodec.client.calls import Calls
 from streamcodec.client.connections.address import Address
@@ -18,9 +19,12 @@ from streamcodec.client.lane.tensors import MemoryLane
 from streamcodec.client.repeating.retries import Retries
 from streamcodec.engine.errors import LocalProtocolError
 from streamcodec.engine.limits import Limits
+from streamcodec.engine.record import constructor
 from streamcodec.formats.v2.fields import checked_media_type
 from streamcodec.transports.timelimit import TimeLimit
 from streamcodec.transports.tls.sockets import Socket, client_context
+
+_times: Final = constructor(Times)
 
 
 class Common:
@@ -88,7 +92,7 @@ class Common:
         Raises:
             LocalProtocolError: a timeout is not greater than 0.
         """
-        return Times(
+        return _times(
             timeout=self._timeout if timeout is None else Timeout.of(timeout),
             limit=TimeLimit(self._total_timeout if total_timeout is None else total_timeout),
         )

@@ -45,7 +45,7 @@ from streamcodec.formats.v2.model import Event, ResponseHeader
 from streamcodec.formats.v2.whole import read_whole
 from streamcodec.http.bodies.body import Receiver
 from streamcodec.http.bodies.collector import Collector
-from streamcodec.http.client import ClientConnection, WholeResponse
+from streamcodec.http.client import ClientConnection, PlainHead, WholeResponse
 from streamcodec.http.connection import Incoming
 from streamcodec.http.heads.messages import ConnectionClosed, HttpEvent, RequestHead, ResponseHead
 from streamcodec.http.requests import RequestForm
@@ -137,7 +137,11 @@ class Compression:
 
 
 class Placing:
-    """Chooses the memory for the outputs."""
+    """Chooses the memory for the outputs.
+
+    Attributes:
+        is_usual: whether all of them get new arrays.
+    """
 
     def __init__(self, out: Mapping[str, np.ndarray[Any, Any]] | None = None, place: Place | None = None) -> None:
         """Receive outputs into the arrays of `out`, and place the others with `place`.
@@ -151,16 +155,12 @@ class Placing:
             check_kind(place, Callable, "place is a function from a TensorSpec to a placement, as new_array")
         self._out = out or {}
         self._others = place or new_array
+        self.is_usual: bool = not self._out and self._others is new_array
 
     def place(self, spec: TensorSpec) -> Placement:
         """Choose the memory for one output."""
         array = self._out.get(spec.name)
         return self._others(spec) if array is None else Into(array)
-
-    @property
-    def is_usual(self) -> bool:
-        """Whether all outputs get new arrays."""
-        return not self._out and self._others is new_array
 
     @property
     def place_elsewhere(self) -> Place | None:
@@ -190,7 +190,8 @@ class ClientExchange:
     Attributes:
         has_ended: whether the whole response has been received.
         status: of the response; None before it.
-        on_answer: called with the status when the response begins.
+        on_answer: called with the status when the response begins, if somebody wants to know.
+        uses_lane: whether tensors are put into the memory lane of the connection, if it has one. Decide before `start`.
         is_idempotent: whether the caller says that the server may run the request twice.
     """
 
@@ -219,7 +220,7 @@ class ClientExchange:
             message: what is sent.
             limits: bound the answer.
             compression: of the request and the answer.
-            placing: chooses the memory for the outputs.
+            placing: chooses the memory for the outputs; None for new arrays.
             media_type: of the message; None for the usual one.
             rest: of the message, if only that is sent.
             form: what the head has in common with those of other calls; None if its fields are its own.
@@ -239,10 +240,10 @@ class ClientExchange:
         self._headers = headers
         self._body = body
         self._paced = False
-        self._uses_lane = False
         self._lane: Lane | None = None
         self._lane_call: LaneCall | None = None
-        self.on_answer: Callable[[int], object] = lambda _: None
+        self.on_answer: Callable[[int], object] | None = None
+        self.uses_lane = False
         self.is_idempotent = False
         self.forget()
 
@@ -264,10 +265,6 @@ class ClientExchange:
         """
         if self._message is not None and self._compression.request is not None and self._message.is_compressible:
             self._message = compress_message(self._message, self._compression.request)
-
-    def use_lane(self) -> None:
-        """Put tensors into the memory lane of the connection, if it has one; call it before `start`."""
-        self._uses_lane = True
 
     @property
     def is_repeatable(self) -> bool:
@@ -315,7 +312,7 @@ class ClientExchange:
             parts = self._rest.parts()
         elif self._message is not None:
             message, media_type = self._message, self._media_type
-            if lane is not None and self._uses_lane and (call := lane.begin(message)) is not None:
+            if lane is not None and self.uses_lane and (call := lane.begin(message)) is not None:
                 self._lane_call, message = call, call.message
                 fields += call.fields
             fields += message.headers if media_type is None else message.headers_with(media_type)
@@ -333,7 +330,8 @@ class ClientExchange:
         match event:
             case ResponseHead():
                 self._head, self.status = event, event.status
-                self.on_answer(event.status)
+                if self.on_answer is not None:
+                    self.on_answer(event.status)
                 self._receive_body(connection, event)
                 return None
             case HeaderReceived(header=ResponseHeader() as header):
@@ -370,14 +368,15 @@ class ClientExchange:
             for spec in self._header.tensors:
                 self._outputs[spec.name] = _tensor_received(spec=spec, values=values[spec.name])
         self.status = response.head.status
-        self.on_answer(self.status)
+        if self.on_answer is not None:
+            self.on_answer(self.status)
         connection.take_whole(response)
         self.has_ended = True
         return True
 
     def _read_whole(self, response: WholeResponse) -> tuple[ResponseHeader, Mapping[str, Values]] | None:
         try:
-            length = header_form(response.head.header_lengths, response.head.media_types)[0]
+            length = header_length_in(response.head)
         except MessageError:  # which `receive` will raise
             return None
         headers = self._headers
@@ -542,6 +541,17 @@ class ClientExchange:
 
     def _text(self) -> str:
         return "" if self._collector is None else self._collector.data.decode("utf-8", "replace")
+
+
+def header_length_in(head: PlainHead) -> int | None:
+    """Return the length of the JSON header that the head of an answer declares; it is read once for each head.
+
+    Raises:
+        RemoteProtocolError: `invalid-header-length`.
+    """
+    if head.form is None:
+        head.form = header_form(head.header_lengths, head.media_types)
+    return head.form[0]
 
 
 def _v2_text(text: str) -> str | None:

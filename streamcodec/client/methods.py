@@ -129,7 +129,7 @@ class Methods(Management):
             ),
             "version": version,
             "is_binary": is_binary,
-            "placing": Placing(out, place),
+            "placing": None if out is None and place is None else Placing(out, place),
             "headers": None if headers is None else _repeatable(headers),
             "query_params": query_params,
         }
@@ -216,7 +216,8 @@ class Methods(Management):
             headers=headers,
             query_params=query_params,
         )
-        await self._compress(exchange, times)
+        if self._common.compresses:  # this may take seconds
+            await self._waits.apart(exchange.compress, times.limit)
         try:
             async with self._caller.events(exchange, times) as events:
                 yield events
@@ -331,8 +332,9 @@ class Methods(Management):
         """Run an inference; in JSON, and once more, if it turns out that the server reads nothing else."""
         calls = self._common.calls
         exchange = calls.infer(model, inputs, **arguments)
-        await self._compress(exchange, times)
-        exchange.use_lane()
+        exchange.uses_lane = True
+        if self._common.compresses:  # this may take seconds
+            await self._waits.apart(exchange.compress, times.limit)
         try:
             result = (await self._caller.call(exchange, times, rule)).infer_result()
         except ServerError as error:
@@ -385,10 +387,6 @@ class Methods(Management):
         if hedge is not None and not self._waits.shares_thread:
             raise LocalProtocolError("hedge needs an AsyncClient: a Client waits for one connection at a time")
         return Retries(most=usual.most if most is None else most, is_idempotent=is_idempotent, hedge=hedge)
-
-    async def _compress(self, exchange: ClientExchange, times: Times) -> None:
-        if self._common.compresses:  # this may take seconds
-            await self._waits.apart(exchange.compress, times.limit)
 
     async def _upload(self, uploading: Uploading, times: Times) -> InferResult:
         if uploading.is_recorded:  # this may take seconds

@@ -61,7 +61,7 @@ def check_kind(value: object, kind: _Kind, expected: str) -> None:
     Raises:
         LocalProtocolError: it is of another type.
     """
-    if not isinstance(value, kind):
+    if type(value) is not kind and not isinstance(value, kind):
         msg = f"{expected}, not {kind_of(value)}"
         raise LocalProtocolError(msg)
 

@@ -65,9 +65,10 @@ class PlainHead:
         header_lengths: values of `Inference-Header-Content-Length`, at most one.
         media_types: values of `Content-Type`, at most one.
         is_last: whether the server closes the connection.
+        form: what a reader has made of `header_lengths` and `media_types`, for the next response with this head.
     """
 
-    __slots__ = ("header_lengths", "is_last", "length", "media_types", "status", "text")
+    __slots__ = ("form", "header_lengths", "is_last", "length", "media_types", "status", "text")
 
     def __init__(self, found: re.Match[bytes]) -> None:
         """Take the result of the expression for plain heads."""
@@ -80,6 +81,7 @@ class PlainHead:
         self.length: int | None = None if length is None or is_elsewhere else int(length)
         self.header_lengths: list[bytes] = [] if header_length is None else [header_length]
         self.media_types: list[bytes] = [] if media_type is None else [media_type]
+        self.form: tuple[int | None, str | None] | None = None
         self.is_last: bool = option is not None and len(option) == len(b"close")
 
 

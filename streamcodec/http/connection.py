@@ -194,7 +194,8 @@ class Incoming:
         self._offered = self._room = 0
         if self._target is None:
             self._end += nbytes
-            self._advance()
+            if self.state is _BODY:
+                self._advance()
             return
         self._filled += nbytes
         self.state = _FILLING

@@ -143,28 +143,23 @@ class Duplex(Generic[EventT]):
             received(self._source, nbytes)
 
     def _ready(self, timeout: float | None) -> int:
-        """Wait; return the events for which the socket is ready."""
-        slice_seconds = None if timeout is None else timeout / SLICES
-        is_pending = has_pending(self._socket)
-        ready = self._poll_for(0 if is_pending else slice_seconds)
-        if not (ready or is_pending):
-            silence = Silence(self._socket)
-            while not ready:
-                if silence.is_over():
-                    raise self._limit.too_long(timeout)
-                ready = self._poll_for(slice_seconds)
-        events = ready[0][1] if ready else 0
-        return events | POLLIN if is_pending else events
-
-    def _poll_for(self, seconds: float | None) -> list[tuple[int, int]]:
-        """Wait until the socket is ready, for some seconds.
+        """Wait; return the events for which the socket is ready.
 
         Raises:
-            TimeoutError: the whole call has had its time.
+            TimeoutError: as from `next_event`.
         """
-        seconds = self._limit.at_most(seconds) if seconds != 0 else 0
-        ready: list[tuple[int, int]] = self._poll.poll(None if seconds is None else seconds * 1000)
-        return ready
+        slice_seconds = None if timeout is None else timeout / SLICES
+        is_pending, silence = has_pending(self._socket), None
+        while True:
+            seconds = 0.0 if is_pending else self._limit.at_most(slice_seconds)
+            ready = self._poll.poll(None if seconds is None else seconds * 1000)
+            if ready or is_pending:
+                break
+            silence = silence or Silence(self._socket)
+            if silence.is_over():
+                raise self._limit.too_long(timeout)
+        events: int = ready[0][1] if ready else 0
+        return events | POLLIN if is_pending else events
 
     def _send(self) -> None:
         if self.is_sent or not self._queue:
@@ -261,21 +256,23 @@ class AsyncDuplex(Generic[EventT]):
 
     def _send_some(self) -> Sequence[Part]:
         """Send as much as possible without waiting; return the rest."""
-        if Rows in map(type, self._parts):
-            return self._parts
-        queue = SendQueue(self._parts)
+        parts = [part for part in self._parts if isinstance(part, Rows) or part]
+        if not is_one_batch(parts):
+            return parts
         try:
-            if queue:
-                self._limit.sent = send_some(self._socket, queue.vectors())
-                queue.sent(self._limit.sent)
+            nbytes = self._limit.sent = send_some(self._socket, parts)
         except BlockingIOError:
-            pass
+            return parts
         except ConnectionError as error:
             self.lost = error
             return ()
-        rest = queue.rest()
-        self.is_sent = not rest
-        return rest
+        self.is_sent = nbytes == sum(map(len, parts))
+        if self.is_sent:
+            return ()
+        queue = SendQueue(parts)
+        if queue:
+            queue.sent(nbytes)
+        return queue.rest()
 
     async def _send(self, parts: Sequence[Part], scope: anyio.CancelScope) -> None:
         """Send until everything is sent or an error occurs; then wake the reader, which raises the error."""

@@ -8,8 +8,9 @@ a row, one read of a socket fills many of them. Time limits are those of the soc
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Final
 
 from streamcodec.engine.events import NEED_DATA, NEED_TURN
@@ -97,14 +98,14 @@ def new_socket(family: int, kind: int, protocol: int) -> Iterator[socket.socket]
         raise
 
 
-def has_input(sock: Socket) -> bool:
-    """Tell whether a read would return at once: with bytes, with the end, or with an error.
+def input_test(sock: Socket) -> Callable[[], object]:
+    """Return a function that tells whether a read would return at once: with bytes, with the end, or with an error.
 
     Call it only between two messages: with TLS it takes a byte, if there is one.
     """
     if isinstance(sock, TlsSocket):
-        return sock.has_input
-    return bool(input_poll(sock).poll(0))
+        return lambda: sock.has_input
+    return partial(input_poll(sock).poll, 0)
 
 
 def input_poll(sock: socket.socket) -> Any:  # noqa: ANN401 - a `select.poll`, or what is used instead

@@ -145,6 +145,7 @@ def test_two_answers_at_once(backend: str) -> None:
         def attempt(prepare: Callable[[], Awaitable[None]]) -> Callable[[ClientExchange], Awaitable[None]]:
             async def make(exchange: ClientExchange) -> None:
                 await prepare()
+                assert exchange.on_answer is not None
                 exchange.on_answer(200)
                 taken.append(exchange)
 

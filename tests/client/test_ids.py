@@ -42,7 +42,7 @@ def test_a_request_that_is_sent_again_is_the_same(kind: Kind, request_id: str | 
 @KINDS
 def test_a_stream_that_begins_again_has_its_id(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
     """The server's close and the second request cross."""
-    monkeypatch.setattr("streamcodec.client.connections.connection.has_input", lambda _: False)
+    monkeypatch.setattr("streamcodec.client.connections.connection.input_test", lambda _: lambda: False)
     with scripted([GOOD], [GOOD]) as server, kind.client(server.url) as client:
         for _ in range(2):
             with client.stream("m", INPUTS, request_id="7") as events:

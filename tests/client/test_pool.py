@@ -283,7 +283,7 @@ def test_what_the_server_may_have_run_is_not_sent_again(kind: Kind, how: Step) -
 @pytest.mark.skipif(sys.platform != "linux", reason="the system does not tell what has been acknowledged")
 def test_what_the_server_had_closed_before_is_sent_again(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
     """The close and the request cross; here the client does not look before it sends."""
-    monkeypatch.setattr("streamcodec.client.connections.connection.has_input", lambda _: False)
+    monkeypatch.setattr("streamcodec.client.connections.connection.input_test", lambda _: lambda: False)
     with scripted([GOOD], [GOOD], [GOOD]) as server, kind.client(server.url) as client:
         for count in range(3):
             if count < 2:

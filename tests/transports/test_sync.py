@@ -196,12 +196,12 @@ def test_sending_to_somebody_who_takes_nothing(pair: tuple[socket.socket, socket
         sync.send(left, [bytes(10_000_000)])
 
 
-def test_has_input(pair: tuple[socket.socket, socket.socket]) -> None:
+def test_input_test(pair: tuple[socket.socket, socket.socket]) -> None:
     left, right = pair
-    assert not sync.has_input(right)
+    assert not sync.input_test(right)()
     left.send(b"x")
-    assert sync.has_input(right)
+    assert sync.input_test(right)()
     right.recv(1)
-    assert not sync.has_input(right)
+    assert not sync.input_test(right)()
     left.close()
-    assert sync.has_input(right)
+    assert sync.input_test(right)()

@@ -19,7 +19,7 @@ from streamcodec.engine.message import Part
 from streamcodec.http.client import ClientConnection
 from streamcodec.transports.sockets.acknowledged import unacknowledged_bytes
 from streamcodec.transports.sockets.unix import AF_UNIX
-from streamcodec.transports.sync import has_input
+from streamcodec.transports.sync import input_test
 from streamcodec.transports.tls.sockets import Socket, TlsSocket
 
 _ALERT: Final = b"\x15\x03"
@@ -71,6 +71,7 @@ class Connection:
         self.lane: Lane | None = None
         self._is_paced = is_paced
         self._sent = 0
+        self._has_input = input_test(sock)
 
     def start(self, exchange: ClientExchange) -> list[Part]:
         """Begin an exchange; return the parts to send."""
@@ -79,7 +80,7 @@ class Connection:
     @property
     def is_usable(self) -> bool:
         """Whether the next exchange can begin, as far as is visible. Ask only between two exchanges."""
-        return self.http.is_reusable and not has_input(self.socket)
+        return self.http.is_reusable and not self._has_input()
 
     def may_have_died(self, exchange: ClientExchange, error: Exception) -> bool:
         """Tell whether an exchange that has failed here can be repeated on another connection.

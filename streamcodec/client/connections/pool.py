@@ -108,7 +108,8 @@ class ConnectionPool:
         """Return the connection that was used last and is still alive, if there is one."""
         while True:
             with self._lock:
-                self._expire(now)
+                while self._kept and now - self._kept[0][0] > self._expiry:
+                    self._drop(self._kept.popleft()[1])
                 if not self._kept:
                     return None
                 _, connection = self._kept.pop()
@@ -121,7 +122,6 @@ class ConnectionPool:
         """Keep a connection for the next call, if it can be used again."""
         with self._lock:
             connection.end()
-            self._expire(now)
             if is_good and not self._is_closed:
                 connection.is_kept = True
                 self._kept.append((now, connection))
@@ -140,11 +140,6 @@ class ConnectionPool:
         has_place = self._free > 0
         self._free -= has_place
         return has_place
-
-    def _expire(self, now: float) -> None:
-        """Close connections that were kept for too long."""
-        while self._kept and now - self._kept[0][0] > self._expiry:
-            self._drop(self._kept.popleft()[1])
 
     def _drop(self, connection: Connection) -> None:
         """Close a connection; its traffic stays counted."""

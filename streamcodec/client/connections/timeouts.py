@@ -7,6 +7,7 @@ from numbers import Real
 from typing import Final
 
 from streamcodec.engine.errors import LocalProtocolError
+from streamcodec.engine.record import record
 from streamcodec.transports.timelimit import TimeLimit
 
 SECONDS: Final = 60.0
@@ -56,7 +57,7 @@ class Timeout:
         return cls(connect=timeout, read=timeout, write=timeout, pool=timeout)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record()
 class Times:
     """The time limits of one running call."""
 

@@ -62,6 +62,7 @@ class _Race:
 
     def __init__(self, exchange: ClientExchange) -> None:
         self.first, self.second = _Runner(exchange), _Runner(copy(exchange))
+        self.second.exchange.forget()  # what it has received is its own from now on
         self._winner: _Runner | None = None
 
     async def run(self, attempt: Attempt, runner: _Runner) -> None:

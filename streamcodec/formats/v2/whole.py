@@ -73,7 +73,9 @@ def copied_arrays(tensors: Sequence[TensorSpec], body: memoryview) -> dict[str, 
     Small ones share their memory, which is then freed with the last of them: 20 take a third of the time.
     """
     arrays: dict[str, Array] = {}
-    joint = sum([spec.nbytes + ALIGNMENT for spec in tensors])
+    joint = 0
+    for spec in tensors:
+        joint += spec.nbytes + ALIGNMENT
     room = joint if joint <= _SHARED_BYTES else tensors[0].nbytes
     block, view, start = aligned_block(room)
     for spec in tensors:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Final, Generic, TypeVar
 from urllib.parse import quote
@@ -27,7 +28,7 @@ Part = bytes | memoryview
 _NO_SETTINGS: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Call(Generic[T]):
     """One request, and how its answer is read."""
 
@@ -95,8 +96,12 @@ _ENCODER: Final = json.JSONEncoder(separators=(",", ":"), default=_text)
 
 
 def _model(model_name: str, model_version: object = "") -> str:
-    path = f"v2/models/{quote(model_name)}"
-    return path if model_version == "" else f"{path}/versions/{quote(str(model_version))}"
+    path = f"v2/models/{_quoted(model_name)}"
+    return path if model_version == "" else f"{path}/versions/{_quoted(str(model_version))}"
+
+
+_quoted: Final = lru_cache(maxsize=256)(quote)
+"""Most calls of a program are for a few models."""
 
 
 def versioned(model_name: str, model_version: object) -> str:

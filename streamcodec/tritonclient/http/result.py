@@ -17,6 +17,7 @@ from typing import Any, Final, Self, cast
 
 import numpy as np
 
+from streamcodec.client.exchange import header_length_in
 from streamcodec.engine.cache import Cache
 from streamcodec.engine.decoder import Decoder
 from streamcodec.engine.errors import ErrorCode, MessageError, RemoteProtocolError
@@ -26,7 +27,7 @@ from streamcodec.engine.limits import Limits
 from streamcodec.engine.reader import Reader, Reading
 from streamcodec.engine.record import constructor
 from streamcodec.engine.spec import TensorSpec
-from streamcodec.formats.v2.fields import header_form, header_length_of
+from streamcodec.formats.v2.fields import header_length_of
 from streamcodec.formats.v2.tensors import TensorReader
 from streamcodec.formats.v2.whole import MAX_HEADER_BYTES, read_whole
 from streamcodec.http.bodies.body import Receiver
@@ -48,7 +49,7 @@ _KNOWN: Final[Cache[bytes, tuple[TensorSpec, ...]]] = Cache(256, MAX_HEADER_BYTE
 """The binary outputs of valid headers, by their exact bytes. Nobody can change them."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Header:
     """The JSON header of an inference answer."""
 
@@ -89,7 +90,7 @@ class Answer:
         length: int | None = None
         if self._has_tensors and self.is_success:
             try:
-                length = header_form(response.head.header_lengths, response.head.media_types)[0]
+                length = header_length_in(response.head)
             except MessageError:  # which `receive` will raise
                 return False
         if length is None:

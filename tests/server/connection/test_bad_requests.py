@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamcodec.transports.sync import has_input
+from streamcodec.transports.sync import input_test
 from tests.server.models import models
 from tests.server.programs import server_here
 from tests.server.wire import GET_LIVE, Answer, Wire, chunked, head, infer_request, post
@@ -206,7 +206,7 @@ def _go_on(wire: Wire) -> tuple[int, Answer]:
     """Send on and on until the answer is there, and a little longer; return how much was sent before it was."""
     sent, block = 0, bytes(1 << 16)
     with suppress(ConnectionError):
-        while not has_input(wire.sock):
+        while not input_test(wire.sock)():
             sent += wire.sock.send(block)
             assert sent < LARGE
         for _ in range(64):
