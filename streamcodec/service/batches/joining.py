@@ -5,16 +5,18 @@ copy. The outputs of a request are views of the outputs of its batch, so nothing
 one row for each row of the batch cannot be cut: nobody knows whose rows are missing, and a client must never get the
 rows of another. So such a call has failed.
 
-If a call fails, nobody knows whose rows were to blame either. So its requests are tried again in two halves, and a half
-that fails in halves of its own, until each request has what it would have got without the others. One bad row of 64
-takes 12 further calls. If many rows are bad, halves are in vain: after a quarter as many calls as there are requests,
-each that is left is tried alone. A model that knows the bad rows says so by a `RowError`.
+If a call fails, nobody knows whose rows were to blame either. So its requests are tried again a few at a time, and then
+alone those that were among others whose call failed, too. Each gets what it would have got without the others. A few
+are the square root of their number: one bad row of 64 takes 16 further calls, and all good rows are seen once more. To
+halve the batch until the row is found would take 12 calls, and show them twice more. A model that knows the bad rows
+says so by a `RowError`.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
+from math import isqrt
 from typing import Any, cast
 
 import numpy as np
@@ -63,14 +65,15 @@ def calls(
         blocks: of the model. If it fails with all rows of a block, which it cannot change, and with none of the
             requests alone, its batches are copies from then on: it seems to write into its inputs.
     """
-    block, is_right, spare = block_of(members), False, 1 + len(members) // 4
+    block, is_right, few = block_of(members), False, isqrt(len(members))
     groups = deque([members])
     while groups:
         group = groups.popleft()
-        if len(group) > 1 and not (spare and (may_copy or block_of(group) is not None)):
+        if all(member.has_left for member in group):
+            continue
+        if len(group) > 1 and not may_copy and block_of(group) is None:
             groups.extend([member] for member in group)
             continue
-        spare -= len(group) > 1
         error = yield from _together(group, check, may_copy=may_copy)
         left = [member for member in group if member.outcome is None and not member.has_left]
         if error is None:
@@ -80,7 +83,8 @@ def calls(
             for member in left:
                 member.outcome = Failed(error)
         else:
-            groups.extend(half for half in (left[: len(left) // 2], left[len(left) // 2 :]) if half)
+            size = few if len(left) > few else 1
+            groups.extend(left[start : start + size] for start in range(0, len(left), size))
         del error  # its traceback refers to the inputs of the call
     if block is not None and blocks is not None and not is_right:
         alone = [member.outcome for member in members if member.outcome is not None]
