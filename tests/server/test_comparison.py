@@ -40,7 +40,7 @@ Answers = list[tuple[int, Any]]
 _FIELD: Final = re.compile(rb"\r\ninference-header-content-length:[^\r]*", re.IGNORECASE)
 _FIRST_FINAL: Final = 200
 
-_MEMORY: Final = 1 << 30
+_MEMORY: Final = 8 << 30
 """Bytes for all requests: what is left of the machine's memory, the default, changes between a session and a server."""
 
 
