@@ -155,7 +155,7 @@ def _fewer(x: Array) -> Outputs:
 @pytest.mark.parametrize("kind", ["thread", "async"])
 @pytest.mark.parametrize(
     ("refuse", "calls"),
-    [(_poison, 7), (_named, 2), (_named_with_outputs, 1), (_fewer, 7)],
+    [(_poison, 9), (_named, 2), (_named_with_outputs, 1), (_fewer, 9)],
     ids=lambda value: str(value)[:12],
 )
 def test_an_input_that_the_model_refuses_fails_no_others(

@@ -5,11 +5,11 @@ copy. The outputs of a request are views of the outputs of its batch, so nothing
 one row for each row of the batch cannot be cut: nobody knows whose rows are missing, and a client must never get the
 rows of another. So such a call has failed.
 
-If a call fails, nobody knows whose rows were to blame either. So its requests are tried again a few at a time, and then
-alone those that were among others whose call failed, too. Each gets what it would have got without the others. A few
-are the square root of their number: one bad row of 64 takes 16 further calls, and all good rows are seen once more. To
-halve the batch until the row is found would take 12 calls, and show them twice more. A model that knows the bad rows
-says so by a `RowError`.
+If a call fails, nobody knows whose rows were to blame either. So its requests are tried once again alone, and each gets
+what it would have got without the others. More than 16 are tried a few at a time before, and alone only those whose
+call has failed again. A few are the square root of their number: one bad row of 64 takes 16 further calls, and the good
+rows are seen once more. To halve the batch until the row is found would take 12 calls, and show them twice more. A
+model that knows the bad rows says so by a `RowError`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from math import isqrt
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import numpy as np
 
@@ -37,6 +37,8 @@ from streamcodec.service.request.inference import as_values
 
 _Array = np.ndarray[Any, Any]
 
+_ALONE: Final = 16
+"""Most requests of a failed call that are tried alone at once."""
 
 Calls = Generator[InferenceRequest, object, None]
 """Yields the argument of each call, and is sent what the model has returned, or what it has raised as `Failed`."""
@@ -58,14 +60,15 @@ def calls(
     Args:
         members: the requests.
         check: of what the model returns.
-        retry_alone: whether to try requests again with fewer others, at last alone, after a failure that may be that of
-            others.
+        retry_alone: whether to try each request once again alone, after a failure that may be that of others; many of
+            them a few at a time before.
         may_copy: whether there is memory to gather their rows; if not, each has a call of its own, unless that is not
             needed.
         blocks: of the model. If it fails with all rows of a block, which it cannot change, and with none of the
             requests alone, its batches are copies from then on: it seems to write into its inputs.
     """
-    block, is_right, few = block_of(members), False, isqrt(len(members))
+    block, is_right = block_of(members), False
+    few = isqrt(len(members)) if len(members) > _ALONE else 1
     groups = deque([members])
     while groups:
         group = groups.popleft()

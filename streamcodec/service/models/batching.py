@@ -41,8 +41,8 @@ class Batch:
     """Calls of the model at once. While it works, the next batch grows, so one call keeps a processor busy and batches
     large. More are useful for a model that waits for another device."""
     retry_alone: bool = True
-    """Whether the requests of a failed call are tried again, a few at a time and then alone, so that one bad input
-    fails no others."""
+    """Whether the requests of a failed call are tried once again, each alone, so that one bad input fails no others.
+    More than 16 are tried a few at a time before."""
 
     def __post_init__(self) -> None:
         """Refuse values that no batch can have.
