@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import socket
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -92,6 +93,13 @@ def running(python: str, program: str, directory: Path) -> Iterator[Peer]:
 
 
 def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
+    """Return a port at which nobody listens, and neither at the next one.
+
+    The system gives higher ports to connections, so one of those could be taken before the server begins.
+    """
+    while True:
+        port = random.randrange(10_000, 32_000)  # noqa: S311 - nobody has to be unable to guess it
+        with suppress(OSError), ExitStack() as stack:
+            for number in (port, port + 1):
+                stack.enter_context(socket.create_server(("127.0.0.1", number)))
+            return port
