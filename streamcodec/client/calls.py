@@ -20,7 +20,7 @@ from streamcodec.client.extensions import QueryParams, with_query
 from streamcodec.client.fields import Headers, RequestFields
 from streamcodec.client.raw import RawExchange, Receive, TakeWhole
 from streamcodec.client.uploads.uploading import OnResume, Record, Uploading
-from streamcodec.engine.arguments import check_kind
+from streamcodec.engine.arguments import MAPPINGS, check_kind
 from streamcodec.engine.cache import Cache
 from streamcodec.engine.elements.elements import Elements
 from streamcodec.engine.errors import LocalProtocolError, NotRepresentableError, kind_of
@@ -44,8 +44,6 @@ _MAX_FORMS: Final = 256
 _MAX_FORM_BYTES: Final = 1 << 10
 _KEPT_ID: Final = "resumable"
 """The id of a request that may go on after a restart of the client."""
-_MAPPINGS: Final = (dict, Mapping)
-"""Most are a `dict`, and to ask for the interface takes ten times as long."""
 _MODEL: Final = "the name of a model is a str, as 'resnet'"
 _VERSION: Final = "the version of a model is a str, as '1'"
 _OUTPUTS: Final = "outputs are a list of names or of RequestedOutput objects, as ['y']"
@@ -192,7 +190,7 @@ class Calls:
         parameters: Mapping[str, Any] | None,
         is_binary: bool,
     ) -> EncodedMessage:
-        check_kind(inputs, _MAPPINGS, "inputs are arrays by name, as {'x': array}")
+        check_kind(inputs, MAPPINGS, "inputs are arrays by name, as {'x': array}")
         is_binary = is_binary and self.reads_binary is not False
         try:
             return self._writer.encode(

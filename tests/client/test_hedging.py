@@ -162,6 +162,25 @@ def test_two_answers_at_once(backend: str) -> None:
     anyio.run(main, backend=backend)
 
 
+@LOOPS
+def test_what_one_attempt_receives_is_not_the_others(backend: str) -> None:
+    begun: list[ClientExchange] = []
+
+    async def fail(exchange: ClientExchange) -> None:
+        begun.append(exchange)
+        await anyio.sleep(2 * SOON)
+        raise ConnectionResetError
+
+    async def main() -> None:
+        exchange = ClientExchange("GET", "/", [("Host", "x")], None, DEFAULT_LIMITS)
+        with pytest.raises(ConnectionResetError):
+            await hedged(fail, fail, exchange, SOON)
+
+    anyio.run(main, backend=backend)
+    first, second = begun
+    assert first._outputs is not second._outputs  # noqa: SLF001 - a later attempt would hide what they share
+
+
 def test_who_may_hedge() -> None:
     with Client("http://127.0.0.1:1") as client, pytest.raises(LocalProtocolError, match="hedge needs an AsyncClient"):
         client.infer("m", INPUTS, idempotent=True, hedge=1)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -162,7 +162,7 @@ def _lease(pool: Pool, nbytes: int) -> np.ndarray[Any, Any]:
 
 
 TestRequests = Requests.TestCase
-TestRequests.settings = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # on a busy machine
+TestRequests.settings = settings(deadline=None)
 
 
 # One after the other

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from json.encoder import encode_basestring
 from typing import Any, Final
 
-from streamcodec.engine.arguments import check_kind
+from streamcodec.engine.arguments import MAPPINGS, check_kind
 from streamcodec.engine.elements.elements import Elements
 from streamcodec.engine.elements.payloads import encode_payloads
 from streamcodec.engine.elements.prefixes import PREFIX_BYTES
@@ -315,9 +315,6 @@ _OUTPUTS: Final = "outputs are RequestedOutput objects, as [RequestedOutput(name
 _ID: Final = "an id is a str, as '7'"
 _PARAMETERS: Final = "parameters are a mapping of names to values"
 
-_MAPPINGS: Final = (dict, Mapping)
-"""Most are a `dict`; to ask for the interface takes ten times as long."""
-
 _SEQUENCES = (list, tuple)
 """The usual types for tensors. For these, the slow check for a mapping is not needed."""
 
@@ -352,7 +349,7 @@ def _add_name(name: str, names: set[str]) -> None:
 
 def _checked(parameters: Mapping[str, Any], flag: str | None = None) -> dict[str, Any]:
     """Check that parameters have a form in JSON, and copy them. The parameter `flag` must be a boolean or null."""
-    check_kind(parameters, _MAPPINGS, _PARAMETERS)
+    check_kind(parameters, MAPPINGS, _PARAMETERS)
     if flag is not None and type(parameters.get(flag)) not in _FLAGS:
         msg = f"the parameter {flag} is a bool, not {parameters[flag]!r}"
         raise LocalProtocolError(msg)
