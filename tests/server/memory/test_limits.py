@@ -306,18 +306,27 @@ def flushed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return sizes
 
 
+def answer_size(wire: Wire, flushed: list[int]) -> int:
+    """Return the bytes of an answer. From then on, the server answers this client without waking a task.
+
+    A server that is busy when a client comes has the task of the connection answer what has come, each answer alone.
+    """
+    for _ in range(100):
+        flushed.clear()
+        wire.send(GET_LIVE).response()
+        if flushed:
+            break
+    return flushed.pop()
+
+
 @pytest.mark.parametrize("more", [0, 1])
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 def test_answers_to_a_client_that_does_not_listen(flushed: list[int], loop: str, more: int) -> None:
     with server_here(models(), backend=loop) as (_, address), Wire(address) as wire:
-        for _ in range(100):  # an answer that had to wait for its turn is sent alone
-            wire.send(GET_LIVE).response()
-            if flushed:
-                break
-        size = flushed[0]
-    flushed.clear()
+        size = answer_size(wire, flushed)
     options = ServerOptions(max_pipelined_bytes=3 * size + more)
     with server_here(models(), options, backend=loop) as (_, address), Wire(address) as wire:
+        assert answer_size(wire, flushed) == size
         wire.send(GET_LIVE * 20)
         assert [wire.response().status for _ in range(20)] == [200] * 20
     assert max(flushed) == (3 + more) * size
@@ -338,6 +347,7 @@ def test_answers_to_many_reads_of_one_turn_are_counted_together(flushed: list[in
     listener = open_listener("127.0.0.1", 0)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)  # so that the system takes all while it is busy
     with server_here(registry, options, backend=loop, listener=listener) as (_, address), Wire(address) as wire:
+        answer_size(wire, flushed)
         wire.send(infer_request("held%20up"), GET_LIVE * 4000)  # three reads of 64 KiB, each not enough
         may_go.set()
         assert [wire.response().status for _ in range(4001)] == [200] * 4001
