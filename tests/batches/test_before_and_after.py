@@ -16,7 +16,7 @@ import pytest
 
 from streamcodec.client import Client
 from streamcodec.service import Model, ModelRegistry, Service
-from tests.interop.servers.processes import free_port
+from tests.ports import free_port
 from tests.server.programs import server_here
 from tests.service.requests import get
 from tests.waiting import until

@@ -24,7 +24,7 @@ from streamcodec.wsgi import App as WsgiApp
 from tests.aiohttp.test_app import ask as ask_aiohttp
 from tests.aiohttp.test_app import serving
 from tests.asgi.client import Exchanged, ask, scope_of
-from tests.ray.cluster import free_port
+from tests.ports import free_port
 from tests.service.requests import Answer
 from tests.wsgi.requests import ask as ask_wsgi
 from tests.wsgi.requests import environ_of

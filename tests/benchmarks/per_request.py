@@ -28,7 +28,7 @@ from tests.benchmarks import alone, requests, wrk
 from tests.benchmarks.figures import Figures, Options, Scenario
 from tests.benchmarks.measure import in_turn, ratios
 from tests.benchmarks.peers import ACCESS_LOG, Missing, Running, tool
-from tests.interop.servers.processes import free_port
+from tests.ports import free_port
 from tests.processes import cpu_clock
 
 _ROOT: Final = Path(__file__).parents[2]

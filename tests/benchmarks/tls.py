@@ -26,6 +26,7 @@ import numpy as np
 import trustme
 
 from tests.benchmarks.embedding import request
+from tests.ports import free_port
 from tests.processes import announced, cpu_clock, forget_peak, peak_resident, resident
 
 LARGE_BYTES: Final = 64 << 20
@@ -90,8 +91,7 @@ def _some(sock: socket.socket) -> bytes:
 @contextmanager
 def _connected(command: str, folder: Path, authority: trustme.CA) -> Iterator[Connection]:
     """Run a server, and connect to it."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     words = [sys.executable, "-m", *command.format(port=port, folder=folder).split()]
     with subprocess.Popen(words, cwd=_ROOT, stdout=subprocess.PIPE, text=True) as process:
         try:

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
 
+from tests.ports import free_port
+
 ROOT: Final = Path(__file__).parents[2]
 _SECONDS: Final = 60
 
@@ -73,13 +75,6 @@ class Embedding:
         """What it has written so far."""
         self.log.seek(0)
         return self.log.read().decode("utf-8", "replace")
-
-
-def free_port() -> int:
-    """Return a port that nobody listens at now."""
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
 
 
 @contextmanager

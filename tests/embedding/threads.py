@@ -20,7 +20,7 @@ from waitress import wasyncore
 from werkzeug.serving import make_server
 
 from tests.embedding.run_werkzeug import Quiet
-from tests.embedding.servers import free_port
+from tests.ports import free_port
 
 Address = tuple[str, int]
 

@@ -20,8 +20,8 @@ from streamcodec.client import AsyncClient, Client
 from streamcodec.client.connections import connecting
 from streamcodec.transports import aio
 from streamcodec.transports.timelimit import TimeLimit
-from tests.embedding.servers import free_port
 from tests.garbage.leftovers import Left, left_of, no_collector
+from tests.ports import free_port
 
 _NBYTES: Final = 4 << 20
 _HALF: Final = _NBYTES // 2

@@ -17,9 +17,9 @@ import pytest
 
 from streamcodec import RequestedOutput, Tensor, encode_request
 from tests.interop.servers.exchanges import Answer, post
-from tests.interop.servers.processes import free_port
 from tests.kserve.conftest import INTERPRETER, Start
 from tests.kserve.test_workers import workers_of
+from tests.ports import free_port
 
 _ROOT = Path(__file__).parents[2]
 _KINDS = pytest.mark.parametrize("kind", ["rows", "late-rows"], ids=["function", "async"])

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from tests.interop.servers.processes import free_port
 from tests.interop.tensors import PLAIN, fingerprint
 from tests.kserve.conftest import INTERPRETER, Start
+from tests.ports import free_port
 
 _ROOT = Path(__file__).parents[2]
 

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from streamcodec.client import Client, ServerError
-from tests.interop.servers.processes import free_port
 from tests.kserve.conftest import INTERPRETER
+from tests.ports import free_port
 
 _ROOT = Path(__file__).parents[2]
 _EXAMPLE = _ROOT / "docs" / "examples" / "kserve_model.py"

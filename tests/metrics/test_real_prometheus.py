@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import socket
 import subprocess
 import time
 import urllib.parse
@@ -21,6 +20,7 @@ pytest.importorskip("prometheus_client", reason="it needs the extra prometheus")
 
 from streamcodec.client import Client
 from tests.metrics.test_queries import DOCS, alert_queries, dashboard_queries
+from tests.ports import free_port
 from tests.server.programs import serving
 
 PROMETHEUS, PROMTOOL = shutil.which("prometheus"), shutil.which("promtool")
@@ -41,19 +41,13 @@ scrape_configs:
 """
 
 
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
-
-
 @contextmanager
 def _prometheus(folder: Path, target: str) -> Iterator[Callable[[str], list[Any]]]:
     """Run Prometheus; yield a function that queries it."""
     assert PROMETHEUS is not None
     rules = DOCS / "examples" / "alerts.yml"
     (folder / "prometheus.yml").write_text(_CONFIGURATION.format(rules=rules, target=target))
-    address = f"127.0.0.1:{_free_port()}"
+    address = f"127.0.0.1:{free_port()}"
     command = [
         PROMETHEUS,
         f"--config.file={folder / 'prometheus.yml'}",

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import socket
 import subprocess
 import tempfile
 import time
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.benchmarks.peers import Running
+from tests.ports import free_port
 from tests.processes import cpu_clock
 
 INTERPRETER: Final = "STREAMCODEC_RAY_PYTHON"
@@ -122,13 +122,6 @@ def running() -> Iterator[Cluster]:
             except subprocess.TimeoutExpired:
                 process.kill()
     shutil.rmtree(folder, ignore_errors=True)
-
-
-def free_port() -> int:
-    """Return a port that nobody listens at."""
-    with socket.create_server(("127.0.0.1", 0)) as sock:
-        port: int = sock.getsockname()[1]
-        return port
 
 
 def until(condition: Callable[[], bool], seconds: float) -> float:

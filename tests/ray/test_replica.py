@@ -21,7 +21,7 @@ from streamcodec.ray.resources import SHUTDOWN_SECONDS, processors, replica_opti
 from streamcodec.server import ServerOptions
 from streamcodec.service import InferenceRequest, Model, ModelRegistry, Observer, RequestRecord, Service
 from tests.benchmarks import load
-from tests.ray.cluster import free_port
+from tests.ports import free_port
 from tests.transports.certificates import client_side, server_side
 
 OPTIONS = ServerOptions(max_memory_bytes=1 << 20, shutdown_timeout=5.0)

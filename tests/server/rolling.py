@@ -25,7 +25,7 @@ from typing import Final
 
 from tests.benchmarks import load
 from tests.benchmarks.peers import Running
-from tests.embedding.servers import free_port
+from tests.ports import free_port
 from tests.ray import clients
 from tests.server.programs import MODELS, ROOT, Program, serving
 

@@ -35,6 +35,7 @@ from streamcodec import Tensor, encode_request
 from tests.benchmarks import wrk
 from tests.benchmarks.measure import print_table
 from tests.benchmarks.peers import Running, tool
+from tests.ports import free_port
 
 SIZES: Final = {"4 KiB": 1024, "600 KB": 150_528, "4 MiB": 1 << 20}
 """Values of a row."""
@@ -144,8 +145,7 @@ def request_of(name: str, server: Running, values: int) -> bytes:
 def serving(name: str, values: int, max_delay: float | None = None) -> Iterator[Running]:
     """Run a server for rows of so many values; ours may have another delay."""
     peer = _PEERS[name]
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     command = [peer.python or "", "-m", f"tests.benchmarks.batching.{peer.program}", *peer.arguments(port, values)]
     command += [] if max_delay is None else [str(max_delay)]
     environment = os.environ | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path.cwd())}

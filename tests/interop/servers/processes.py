@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import os
-import random
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from streamcodec.client import Client
+from tests.ports import free_port
 
 _ROOT = Path(__file__).parents[3]
 _START_SECONDS = 60
@@ -90,16 +89,3 @@ def running(python: str, program: str, directory: Path) -> Iterator[Peer]:
         finally:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
-
-
-def free_port() -> int:
-    """Return a port at which nobody listens, and neither at the next one.
-
-    The system gives higher ports to connections, so one of those could be taken before the server begins.
-    """
-    while True:
-        port = random.randrange(10_000, 32_000)  # noqa: S311 - nobody has to be unable to guess it
-        with suppress(OSError), ExitStack() as stack:
-            for number in (port, port + 1):
-                stack.enter_context(socket.create_server(("127.0.0.1", number)))
-            return port

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from streamcodec.client import Client
-from tests.embedding.servers import free_port
+from tests.ports import free_port
 from tests.processes import peak_resident
 from tests.server.programs import MODELS, ROOT, Program, serving
 from tests.server.wire import Wire, floats, head, infer_request

@@ -9,7 +9,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.ports import free_port
 from tests.server.asking import asking
 from tests.server.programs import ROOT
 from tests.server.wire import GET_LIVE, Wire, post
@@ -139,8 +139,7 @@ def _managed(folder: Path, workers: int, *, has_socket: bool = False) -> Iterato
     (units / _UNIT.name).write_text(unit)
     (units / "nothing.target").write_text(_ALONE)
     (folder / "my_models.py").write_text(_models(0))
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
+    port = free_port()
     command = ["unshare", "--fork", "--kill-child", "--mount-proc", *_NAMESPACES]
     with subprocess.Popen([*command, "sh", "-c", _BEGIN, "sh", str(folder), str(_SYSTEMD)]) as process:
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children")

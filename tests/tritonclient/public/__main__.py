@@ -17,7 +17,8 @@ from typing import Final
 import numpy as np
 from PIL import Image
 
-from tests.interop.servers.processes import free_port, running
+from tests.interop.servers.processes import running
+from tests.ports import free_port
 
 _ROOT: Final = Path(__file__).parents[3]
 _SECONDS: Final = 120
