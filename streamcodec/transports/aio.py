@@ -35,7 +35,12 @@ _PIECE_READS: Final = 16
 
 
 async def next_event(
-    sock: Socket, source: EventSource[EventT], *, timeout: float | None = None, limit: TimeLimit | None = None
+    sock: Socket,
+    source: EventSource[EventT],
+    *,
+    timeout: float | None = None,
+    limit: TimeLimit | None = None,
+    has_more: bool = False,
 ) -> EventT:
     """Return the source's next event, reading from a non-blocking socket as needed.
 
@@ -45,6 +50,7 @@ async def next_event(
         timeout: seconds without a byte before giving up, or up to a quarter longer; None waits for ever. Bytes that
             were sent before and that the peer acknowledges meanwhile count, too.
         limit: on the whole call; None for none.
+        has_more: whether more bytes have probably come, so that it reads before it waits.
 
     Raises:
         RemoteProtocolError: the peer's bytes break a rule.
@@ -54,6 +60,8 @@ async def next_event(
     if turns.must_wait(source):
         await turns.wait(source)
     event = source.next_event()
+    if has_more and event is NEED_DATA:
+        event = _take_piece(sock, source, READ_BYTES)
     if not (event is NEED_DATA or event is NEED_TURN):
         return event
     # One cancel scope for all reads; its deadline is moved from time to time. One for each read would double the cost.
@@ -91,10 +99,11 @@ async def next_event(
 
 async def read_once(
     sock: Socket, source: EventSource[object], *, timeout: float | None = None, limit: TimeLimit | None = None
-) -> None:
-    """Wait for bytes, and read once. Arguments and errors are those of `next_event`; it reads nothing by a false alarm.
+) -> int:
+    """Wait for bytes, and read once; return how many bytes, 0 at the end, and by a false alarm.
 
-    A small message mostly comes with one read. So this has one wait, and its limit is the cheapest.
+    Arguments and errors are those of `next_event`. A small message mostly comes with one read. So this has one wait,
+    and its limit is the cheapest.
     """
     allowed = math.inf if timeout is None else timeout / SLICES
     limit = limit or TimeLimit(None)
@@ -107,8 +116,7 @@ async def read_once(
             continue
         if turns.is_crowded(source):
             await turns.wait(source)
-        _read(sock, source)
-        return
+        return _read(sock, source)
     raise limit.too_long(timeout)
 
 

@@ -27,7 +27,7 @@ from streamcodec.transports.beside import beside
 from streamcodec.transports.sockets.acknowledged import SLICES, Silence
 from streamcodec.transports.sockets.system import new_poll, send_some
 from streamcodec.transports.sockets.vectors import SendQueue, async_batches, is_one_batch
-from streamcodec.transports.source import EventSource, EventT
+from streamcodec.transports.source import READ_BYTES, EventSource, EventT
 from streamcodec.transports.sync import receive, received
 from streamcodec.transports.timelimit import TimeLimit
 from streamcodec.transports.tls.sockets import POLLIN, POLLOUT, Socket, has_pending
@@ -208,6 +208,7 @@ class AsyncDuplex(Generic[EventT]):
         self._sending: anyio.CancelScope | None = None
         self._reading: anyio.CancelScope | None = None
         self._failure: Exception | None = None
+        self._is_long = False
         self.is_sent: bool = False
         self.lost: ConnectionError | None = None
 
@@ -238,7 +239,9 @@ class AsyncDuplex(Generic[EventT]):
                 raise failure
         finally:
             del failure  # and to this frame
-        return await aio.next_event(self._socket, self._source, timeout=self._read_timeout, limit=self._end)
+        return await aio.next_event(
+            self._socket, self._source, timeout=self._read_timeout, limit=self._end, has_more=self._is_long
+        )
 
     def send_at_once(self) -> bool:
         """Send the message before anything else, as far as the system takes it; return whether it took all."""
@@ -247,7 +250,8 @@ class AsyncDuplex(Generic[EventT]):
 
     async def move(self) -> None:
         """Wait, and read once, when all is sent; the errors are those of `next_event`."""
-        await aio.read_once(self._socket, self._source, timeout=self._read_timeout, limit=self._end)
+        nbytes = await aio.read_once(self._socket, self._source, timeout=self._read_timeout, limit=self._end)
+        self._is_long = nbytes >= READ_BYTES
 
     def stop_sending(self) -> None:
         """Send nothing more. If the message was not complete, the connection cannot be used again."""
