@@ -19,6 +19,7 @@ import numpy as np
 from streamcodec import Tensor, encode_request
 from tests.processes import announced
 from tests.server.wire import GET_LIVE, TIMEOUT, Answer, Wire, head
+from tests.waiting import until
 
 ROOT: Final = Path(__file__).parents[2]
 
@@ -143,6 +144,7 @@ def group(controller: str, **settings: int) -> Iterator[Limit]:
             (folder / f"{controller}.{name}").write_text(str(value))
         yield lambda: _enter(folder)
     finally:
+        until(lambda: not (folder / "cgroup.procs").read_text())  # workers end after who has started them
         folder.rmdir()
 
 

@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
-from tests.devices.processes import ROOT, address_space
+from tests.devices.processes import ROOT, address_space, group
 from tests.processes import announced
 from tests.server.programs import serving
 from tests.server.wire import GET_LIVE, TIMEOUT, Wire, head, infer_request
@@ -136,6 +136,29 @@ def test_too_little_address_space_for_requests_is_told_in_a_line(options: tuple[
 def test_in_much_address_space_a_server_is_of_the_usual_size() -> None:
     with _started(address_space(2048 * _MIB), "serve") as (_, found):
         assert found["workers"] == "8"
+
+
+@contextmanager
+def _group(mebibytes: int) -> Iterator[Callable[[], None]]:
+    with ExitStack() as stack:
+        try:
+            limit = stack.enter_context(group("memory", limit_in_bytes=mebibytes * _MIB))
+        except OSError:
+            pytest.skip("no control group can be made here")
+        yield limit
+
+
+@pytest.mark.parametrize(
+    ("mebibytes", "arguments", "is_small"),
+    [(64, (), True), (192, (), True), (640, (), False), (640, ("--workers", "3"), True)],
+    ids=str,
+)
+def test_a_server_is_small_by_itself_where_little_is_left(
+    mebibytes: int, arguments: tuple[str, ...], is_small: bool
+) -> None:
+    with _group(mebibytes) as limit, _started(limit, "serve", *arguments) as (_, found):
+        assert (found["kind"], found["limit"]) == ("memory", str(mebibytes))
+        assert (int(found["connections"]) < 512 or int(found["workers"]) < 8) is is_small
 
 
 def test_what_is_given_is_used() -> None:
