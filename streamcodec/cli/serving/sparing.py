@@ -107,8 +107,9 @@ def sizes_of(options: argparse.Namespace, *, processes: int = 1) -> Sizes:
     is_small = options.small or part.nbytes < _LITTLE_MEMORY_BYTES
     if is_small:
         chosen |= small_options(part)
+        chosen["max_memory_bytes"] *= processes
         pool_bytes = small_pool_bytes(part)
-    server_options = ServerOptions(**{**chosen, "max_memory_bytes": left.budget, **own})
+    server_options = ServerOptions(**{"max_memory_bytes": left.budget, **chosen, **own})
     if server_options.max_memory_bytes // processes < _MUCH_MEMORY_BYTES:
         # Large blocks always come from the system, and go back to it. Else the GNU C library keeps freed memory for the
         # next allocation: each freed large block raises the size from which blocks come from the system to its own
