@@ -133,6 +133,8 @@ def _restore(cls: type, values: dict[str, Any]) -> object:
 
 
 def _is_equal(self: object, other: object) -> bool:
+    if self is other:  # the same limits, for example, are compared for each answer
+        return True
     return _values(self) == _values(other) if type(self) is type(other) else NotImplemented
 
 

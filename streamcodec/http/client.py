@@ -138,6 +138,8 @@ class ClientConnection(Receives):
         self._interim_bytes = 0
         self._head: ResponseHead | None = None
         self._last: PlainHead | None = None
+        self._read: tuple[bytes, bool] | None = None
+        self._read_head: ResponseHead | None = None
         self._failure: MessageError | None = None
         self._is_paced = paced
         self.is_urgent: bool = False
@@ -292,7 +294,7 @@ class ClientConnection(Receives):
 
     def _next_head(self) -> ResponseHead | NeedData | NeedTurn:
         while (text := self.incoming.find_head()) is not None:
-            head = read_plain_response(text, self._limits, is_for_head=self._method == "HEAD")
+            head = self._plain_head(text)
             if head is not None:
                 self.incoming.take_head(len(text))
                 return self._begin(head, "1.1")
@@ -315,6 +317,16 @@ class ClientConnection(Receives):
             msg = "the server closed the connection without an answer"
             raise RemoteProtocolError(msg, code=ErrorCode.CONNECTION_CLOSED)
         return NEED_DATA
+
+    def _plain_head(self, text: bytes) -> ResponseHead | None:
+        """Return a plain head; the same bytes are not read twice in a row, if they answer the same kind of request."""
+        is_for_head = self._method == "HEAD"
+        if (text, is_for_head) != self._read:
+            head = read_plain_response(text, self._limits, is_for_head=is_for_head)
+            if head is None:
+                return None
+            self._read, self._read_head = (text, is_for_head), head
+        return self._read_head
 
     def _begin(self, head: ResponseHead, version: str) -> ResponseHead:
         """Begin with a head that has been accepted."""

@@ -13,7 +13,7 @@ There is one class for each way of waiting. This module does not know the conten
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from contextlib import aclosing, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, nullcontext
 from functools import cached_property, partial
 from typing import Generic
 
@@ -212,13 +212,13 @@ class AsyncDuplex(Generic[EventT]):
         self.is_sent: bool = False
         self.lost: ConnectionError | None = None
 
-    @asynccontextmanager
-    async def sending(self) -> AsyncIterator[None]:
+    def sending(self) -> AbstractAsyncContextManager[None]:
         """Send while the body of the `async with` reads; at its end, the sending ends too."""
         rest = self._send_some() if self._rest is None else self._rest
-        if not rest:
-            yield
-            return
+        return self._sending_beside(rest) if rest else nullcontext()
+
+    @asynccontextmanager
+    async def _sending_beside(self, rest: Sequence[Part]) -> AsyncIterator[None]:
         self._sending = anyio.CancelScope()
         async with beside(partial(self._send, rest, self._sending)):
             yield

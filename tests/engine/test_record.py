@@ -129,6 +129,8 @@ def test_equality_is_identity_unless_asked_for() -> None:
     assert Pair(1, 2) != Pair(1, 3)
     other: object = 1
     assert Pair(1) != other
+    pair = same = Pair(1, float("nan"))
+    assert pair == same
     assert len({Pair(1), Pair(1), Pair(2)}) == 2
 
 

@@ -52,6 +52,24 @@ def test_three_requests_follow_each_other() -> None:
         assert connection.is_reusable
 
 
+def test_a_head_that_comes_again_says_the_same_and_to_another_method_something_else() -> None:
+    """In any order, as on connections where nothing came before."""
+    text = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n"
+    connection = ClientConnection()
+    for method, length in [("GET", 5), ("GET", 5), ("HEAD", 5), ("HEAD", 5), ("GET", 5), ("GET", 4), ("HEAD", 4)]:
+        heads = []
+        for each in (connection, ClientConnection()):
+            each.send_request(method, "/v2", [("Host", "x")])
+            each.feed(text % length + (b"" if method == "HEAD" else bytes(length)))
+            heads.append(each.next_event())
+            each.receive_body(Collector(9))
+            assert isinstance(each.next_event(), EndOfMessage)
+            assert each.is_reusable
+        assert [
+            (head.status, head.content_length, head.fields.items) for head in heads if isinstance(head, ResponseHead)
+        ] == [(200, 0 if method == "HEAD" else length, ((b"content-length", b"%d" % length),))] * 2
+
+
 @pytest.mark.parametrize("interim", [CONTINUE, CONTINUE * 3, head(b"HTTP/1.1 103 Early Hints", b"Link: x")])
 def test_interim_responses_are_read_over(interim: bytes) -> None:
     driver = triad(client, interim + ANSWER)
