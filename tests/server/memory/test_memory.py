@@ -157,7 +157,7 @@ def test_a_small_server_is_sized_by_what_is_left(mebibytes: int) -> None:
     left = MemoryLeft(nbytes=mebibytes * MIB, limit_bytes=0, own_bytes=0, is_address_space=False)
     more = MemoryLeft(nbytes=4 * mebibytes * MIB, limit_bytes=0, own_bytes=0, is_address_space=False)
     sizes, larger, usual = small_options(left), small_options(more), ServerOptions()
-    assert sizes["max_memory_bytes"] == max(MIB, (mebibytes - 8) // 2 * MIB)
+    assert sizes["max_memory_bytes"] == max(MIB, (mebibytes - 4) // 2 * MIB)
     for name in ("max_connections", "max_workers", "max_windowed_requests", "max_pipelined_bytes"):
         assert 1 <= sizes[name] <= larger[name] <= getattr(usual, name)
     of_connections = sizes["max_connections"] * (SCRATCH_BYTES + sizes["max_pipelined_bytes"])
