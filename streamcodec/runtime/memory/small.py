@@ -17,8 +17,9 @@ _KIB: Final = 1 << 10
 _MIB: Final = 1 << 20
 
 _KEPT_BYTES: Final = 4 * _MIB
-"""For what the interpreter and the C library keep in pieces after a load of objects, up to 15 MiB. It is taken off before
-the rest is halved. With 8 MiB, a server in a group of 64 MiB refused ten times as many requests by 503 as without."""
+"""For what the interpreter and the C library keep in pieces after a load of objects, up to 15 MiB. It is taken off
+before the rest is halved. With 8 MiB, a server in a group of 64 MiB refused ten times as many requests by 503 as
+without."""
 
 _PIPELINED_BYTES: Final = 16 * _KIB
 """Answers that wait for one client: some small ones."""
