@@ -158,7 +158,7 @@ def test_a_server_is_small_by_itself_where_little_is_left(
 ) -> None:
     with _group(mebibytes) as limit, _started(limit, "serve", *arguments) as (_, found):
         assert (found["kind"], found["limit"]) == ("memory", str(mebibytes))
-        assert (int(found["connections"]) < 512 or int(found["workers"]) < 8) is is_small
+        assert (int(found["workers"]) < 8) is is_small
 
 
 def test_what_is_given_is_used() -> None:
