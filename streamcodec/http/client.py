@@ -52,7 +52,7 @@ _NO_BODY: Final = {None, "HEAD"}
 """What has been asked when there is no response with a body to come."""
 
 _MOST_HEAD_BYTES: Final = 2 << 10
-"""The longest head of a response that is taken as a whole."""
+"""The longest head of a response that is taken as a whole, or kept for the next one."""
 
 
 class PlainHead:
@@ -321,12 +321,12 @@ class ClientConnection(Receives):
     def _plain_head(self, text: bytes) -> ResponseHead | None:
         """Return a plain head; the same bytes are not read twice in a row, if they answer the same kind of request."""
         is_for_head = self._method == "HEAD"
-        if (text, is_for_head) != self._read:
-            head = read_plain_response(text, self._limits, is_for_head=is_for_head)
-            if head is None:
-                return None
+        if (text, is_for_head) == self._read:
+            return self._read_head
+        head = read_plain_response(text, self._limits, is_for_head=is_for_head)
+        if head is not None and len(text) <= _MOST_HEAD_BYTES:
             self._read, self._read_head = (text, is_for_head), head
-        return self._read_head
+        return head
 
     def _begin(self, head: ResponseHead, version: str) -> ResponseHead:
         """Begin with a head that has been accepted."""

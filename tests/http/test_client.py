@@ -52,9 +52,10 @@ def test_three_requests_follow_each_other() -> None:
         assert connection.is_reusable
 
 
-def test_a_head_that_comes_again_says_the_same_and_to_another_method_something_else() -> None:
-    """In any order, as on connections where nothing came before."""
-    text = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n"
+@pytest.mark.parametrize("padding", [0, 10_000])
+def test_a_head_that_comes_again_says_the_same_and_to_another_method_something_else(padding: int) -> None:
+    """In any order, as on connections where nothing came before; so does a head that is too long to be kept."""
+    text = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\nX: " + b"x" * padding + b"\r\n\r\n"
     connection = ClientConnection()
     for method, length in [("GET", 5), ("GET", 5), ("HEAD", 5), ("HEAD", 5), ("GET", 5), ("GET", 4), ("HEAD", 4)]:
         heads = []
@@ -67,7 +68,9 @@ def test_a_head_that_comes_again_says_the_same_and_to_another_method_something_e
             assert each.is_reusable
         assert [
             (head.status, head.content_length, head.fields.items) for head in heads if isinstance(head, ResponseHead)
-        ] == [(200, 0 if method == "HEAD" else length, ((b"content-length", b"%d" % length),))] * 2
+        ] == [
+            (200, 0 if method == "HEAD" else length, ((b"content-length", b"%d" % length), (b"x", b"x" * padding)))
+        ] * 2
 
 
 @pytest.mark.parametrize("interim", [CONTINUE, CONTINUE * 3, head(b"HTTP/1.1 103 Early Hints", b"Link: x")])
