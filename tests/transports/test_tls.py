@@ -6,7 +6,7 @@ import select
 import socket
 import ssl
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
@@ -281,35 +281,39 @@ def test_a_system_that_takes_no_more_is_waited_for(pair: Pair) -> None:
     assert taken == data
 
 
+class _AlwaysTaken(TlsSocket):
+    """A client whose peer takes what was sent at once, so that the system always takes more."""
+
+    peer: socket.socket
+
+    def sendmsg(self, buffers: Sequence[bytes | memoryview]) -> int:
+        nbytes = super().sendmsg(buffers)
+        self.peer.recv(1 << 20)  # one write is 64 KiB at most
+        return nbytes
+
+
 def test_others_have_their_turn_while_a_fast_reader_takes_all(run: Run, pair: Pair) -> None:
     client, server = pair
-    beats, is_over = 0, False
+    taken = _AlwaysTaken(client._socket)  # noqa: SLF001 - the same connection
+    taken.peer = server.detach()
+    beats = 0
 
-    def read() -> None:
-        server._socket.settimeout(60)  # noqa: SLF001 - the test's own end
-        block = memoryview(bytearray(1 << 16))
-        with suppress(ConnectionError):
-            while server.recv_into(block, len(block)):
-                pass
-
-    async def beat() -> None:
+    async def beat(sending: anyio.CancelScope) -> None:
         nonlocal beats
-        while not is_over:
+        while beats <= 16:
             beats += 1
             await checkpoint()
+        sending.cancel()
 
     async def main() -> None:
-        nonlocal is_over
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(beat)
-            await aio.send(client, [bytes(64 << 20)])
-            is_over = True
+        with anyio.CancelScope() as sending:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(beat, sending)
+                await aio.send(taken, [bytes(64 << 20)] * 32)  # takes longer than 16 turns on any machine
+                sending.cancel()
 
-    thread = threading.Thread(target=read)
-    thread.start()
-    run(main)
-    client.close()
-    thread.join()
+    with taken.peer:
+        run(main)
     assert beats > 16, f"a turn is over after some milliseconds: {beats}"
 
 
