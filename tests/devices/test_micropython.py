@@ -1,7 +1,8 @@
-"""The sender for MicroPython: under CPython over sockets, and under MicroPython in node.
+"""The sender for MicroPython: under CPython, under MicroPython with a small heap, and under MicroPython in node.
 
-For the second, `npm install @micropython/micropython-webassembly-pyscript` somewhere, and name its folder
-`node_modules` in STREAMCODEC_NODE_MODULES. That build has no sockets, so node carries the bytes.
+For the second, `micropython` has to be on the path, as Debian 13's package brings it. For the third,
+`npm install @micropython/micropython-webassembly-pyscript` somewhere, and name its folder `node_modules` in
+STREAMCODEC_NODE_MODULES. That build has no sockets and takes more heap as it needs it, so node carries the bytes.
 """
 
 from __future__ import annotations
@@ -147,9 +148,39 @@ def test_micropython_runs_it(address: Address) -> None:
         str(SENDER),
         address[0],
         str(address[1]),
-        str(64 << 10),
     ]
     program = _PROGRAM.replace("COUNT", "4000")
     result = subprocess.run(command, input=program, capture_output=True, text=True, timeout=60, check=False)
     assert result.returncode == 0, result.stderr[-1000:]
     assert result.stdout.strip() == "micropython FP32 [4000] True"
+
+
+_ON_SOCKETS = """
+import socket, struct, sys
+import micropython_sender as sender
+
+host, port, nbytes, most = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
+piece = bytearray(struct.pack("<100f", *[5] * 100))
+
+def values():
+    for _ in range(nbytes // len(piece)):
+        yield piece
+
+sock = socket.socket()
+sock.connect(socket.getaddrinfo(host, port)[0][-1])
+outputs = sender.infer(sock, host, "large", [("x", "FP32", [nbytes // 4], values())], most)
+print(outputs["y"])
+"""
+
+
+@pytest.mark.skipif(shutil.which("micropython") is None, reason="micropython of Debian 13 is not installed")
+def test_what_is_sent_is_a_thousand_times_the_heap(address: Address, tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(_ON_SOCKETS)
+    nbytes, heap = 32_000_000, 32_000
+    sizes = [str(nbytes), "1000"]
+    command = ["micropython", "-X", f"heapsize={heap}", str(program), address[0], str(address[1]), *sizes]
+    settings = os.environ | {"MICROPYPATH": str(SENDER.parent)}
+    result = subprocess.run(command, env=settings, capture_output=True, text=True, timeout=60, check=False)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout.strip() == repr(("UINT8", [5], bytearray(5)))
