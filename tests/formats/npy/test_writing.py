@@ -16,15 +16,15 @@ from tests.formats.npy.files import SQUARE, archived, loaded, read_archive, save
 ARRAYS = {
     "square": SQUARE,
     "fortran": np.asfortranarray(SQUARE),
-    "scalar": np.array(1.5),
+    "scalar": np.array(1.5, "<f8"),
     "empty": np.zeros((0, 3), np.int8),
-    "long": np.arange(300, dtype=np.uint16),
-    "strings": np.array(["a", "bé"]),
+    "long": np.arange(300, dtype="<u2"),
+    "strings": np.array(["a", "bé"], "<U2"),
     "booleans": np.array([[True], [False]]),
-    "dates": np.array(["2026-11-22"], "M8[D]"),
-    "strided": np.arange(10)[::2],
+    "dates": np.array(["2026-11-22"], "<M8[D]"),
+    "strided": np.arange(10, dtype="<i8")[::2],
     "ranks": np.zeros((1,) * 64, np.int8),
-    "é": np.ones(1),
+    "é": np.ones(1, "<f8"),
 }
 
 

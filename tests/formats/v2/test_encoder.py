@@ -152,7 +152,7 @@ def test_buffers_are_the_arrays_own_memory(name: str) -> None:
 def test_read_only_and_scalar_arrays_are_not_copied_either() -> None:
     fixed = np.frombuffer(b"\1\2", np.uint8)
     assert np.shares_memory(fixed, np.frombuffer(buffers_of(one(fixed))[1], np.uint8))
-    scalar = np.array(1.5)
+    scalar = np.array(1.5, "<f8")
     assert np.shares_memory(scalar, np.frombuffer(buffers_of(one(scalar))[1], np.uint8))
     assert as_json(one(scalar))["inputs"][0]["shape"] == []
 

@@ -435,7 +435,7 @@ def test_a_block_has_no_more_values_than_have_the_time_of_a_turn(values: bytes, 
 def test_values_go_to_the_callers_own_array_in_pieces() -> None:
     count = 1 << 20
     text = request(jsonic("FP64", [count], [1] * count)).body
-    array = np.zeros(count)
+    array = np.zeros(count, "<f8")
     decoder = request_decoder(header_length=len(text), body_length=len(text), place=lambda _: Into(array), paced=True)
     _, turns = take(decoder, text)
     assert array.all()

@@ -114,7 +114,7 @@ def _write(writer: RequestWriter, inputs: Mapping[str, Any], request_id: str = "
 
 
 def test_the_header_of_a_request_that_comes_again_is_kept() -> None:
-    writer, arrays = RequestWriter(), [np.full(2, number, np.float32) for number in range(4)]
+    writer, arrays = RequestWriter(), [np.full(2, number, "<f4") for number in range(4)]
     messages = [_write(writer, {"x": array}) for array in arrays]
     assert messages[1].parts[0] is messages[2].parts[0] is messages[3].parts[0]
     for array, message in zip(arrays, messages, strict=True):
