@@ -354,7 +354,7 @@ def test_a_planned_body_is_received_in_its_seat() -> None:
     begun = [Inference(resolved, plan=plan, reservation=Reservation(budget)) for _ in range(2)]
     for number, inference in enumerate(begun):
         assert isinstance(inference.arriving, KnownBody)
-        inference.arriving.receive(memoryview(np.full(_ROW, number, np.float32).tobytes()))
+        inference.arriving.receive(memoryview(np.full(_ROW, number, "<f4").tobytes()))
     seats = [inference.seat for inference in begun if inference.seat is not None]
     assert [seat.start for seat in seats] == [0, 1]
     assert seats[0].block.between(0, 2)["x"][:, 0].tolist() == [0, 1]

@@ -14,7 +14,7 @@ from streamcodec import response_decoder
 from streamcodec.service import InferenceRequest, Service
 from tests.service.requests import Answer, Array, ask, get, service_of
 
-VALUES = np.arange(1000, dtype=np.int64)
+VALUES = np.arange(1000, dtype="<i8")
 GZIP = [("Accept-Encoding", "gzip")]
 BINARY = {"binary_data_output": True}
 

@@ -28,7 +28,7 @@ from streamcodec.service.request.exchange import Exchange, ExchangeStep
 from tests.service.requests import Answer, answer, head
 
 SIZE = 1 << 20
-X = np.arange(1000, dtype=np.float32)
+X = np.arange(1000, dtype="<f4")
 
 
 def _echo(request: InferenceRequest) -> dict[str, Any]:
@@ -115,7 +115,7 @@ class Client:
 @pytest.mark.parametrize("shared_inputs", [False, True])
 def test_there_and_back(shared_inputs: bool) -> None:
     client = Client(shared_inputs=shared_inputs)
-    arrays: list[np.ndarray[Any, Any]] = [X, np.zeros((0, 3), np.int64), np.arange(7, dtype=np.int16)]
+    arrays: list[np.ndarray[Any, Any]] = [X, np.zeros((0, 3), "<i8"), np.arange(7, dtype="<i2")]
     found = client.ask(*client.put(*arrays, start=128))
     assert found.status == 200
     assert len(found.body) == int(found.fields["Inference-Header-Content-Length"])
@@ -195,11 +195,11 @@ def test_bytes_go_there_and_back() -> None:
 
 def test_json_and_memory_in_one_request() -> None:
     client = Client(shared_inputs=True)
-    tensors = [Tensor(name="a", array=np.arange(3, dtype=np.int32), is_binary=False), Tensor(name="b", array=X)]
+    tensors = [Tensor(name="a", array=np.arange(3, dtype="<i4"), is_binary=False), Tensor(name="b", array=X)]
     message = encode_request(tensors, parameters={"binary_data_output": True})
     client.requests[: X.nbytes] = np.frombuffer(X.tobytes(), np.uint8)
     found = client.ask(bytes(message.parts[0]), [("Tensor-Memory", "0")])  # type: ignore[arg-type] # no Rows
-    assert client.outputs(found) == [np.arange(3, dtype=np.int32).tobytes(), X.tobytes()]
+    assert client.outputs(found) == [np.arange(3, dtype="<i4").tobytes(), X.tobytes()]
 
 
 @pytest.mark.parametrize("room", [None, "0, 0", "64, 3999"])

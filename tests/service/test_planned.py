@@ -23,10 +23,10 @@ from tests.service.test_exchange import Watch
 
 TARGET = "/v2/models/m/infer"
 ARRAYS: dict[str, np.ndarray[Any, Any]] = {
-    "a": np.arange(300, dtype=np.float32).reshape(3, 100),
-    "empty": np.zeros((0, 4), np.int64),
+    "a": np.arange(300, dtype="<f4").reshape(3, 100),
+    "empty": np.zeros((0, 4), "<i8"),
     "b": np.arange(7, dtype=np.uint8),
-    "c": np.arange(40_000, dtype=np.int32),
+    "c": np.arange(40_000, dtype="<i4"),
 }
 MESSAGE = encode_request([Tensor(name=name, array=array) for name, array in ARRAYS.items()], request_id="7")
 BODY = b"".join(MESSAGE.buffers)

@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol, cast
 
 import numpy as np
 
-from streamcodec.engine.datatypes import datatype_of
+from streamcodec.engine.datatypes import datatype_of, is_big_endian
 from streamcodec.engine.decoder import Decoder
 from streamcodec.engine.elements.elements import Elements
 from streamcodec.engine.errors import (
@@ -239,7 +239,7 @@ class ResolvedHead:
             if forms.get(name, default) and not self.classifies:
                 if not isinstance(values, np.ndarray):  # its binary form exists already, or is made while it is sent
                     continue
-                if values.flags.c_contiguous and values.dtype.isnative and not values.dtype.hasobject:
+                if values.flags.c_contiguous and not (values.dtype.hasobject or is_big_endian(values.dtype)):
                     continue
             nbytes += values.nbytes
             if isinstance(values, np.ndarray) and values.dtype.hasobject and values.nbytes <= MAX_INLINE_BYTES:
