@@ -44,8 +44,8 @@ from streamcodec.formats.v2.fields import (
     parse_header_length,
     parse_media_type,
 )
-from streamcodec.formats.v2.header import parse_request_header, parse_response_header
-from streamcodec.formats.v2.headercache import HeaderCache
+from streamcodec.formats.v2.header.cache import HeaderCache
+from streamcodec.formats.v2.header.parsing import parse_request_header, parse_response_header
 from streamcodec.formats.v2.json.output import NonFiniteOutput
 from streamcodec.formats.v2.model import Event, RequestedOutput, RequestHeader, ResponseHeader
 

@@ -1,8 +1,8 @@
 """JSON headers under any bytes: all ways to read one come to the same, and to what another parser makes of it.
 
-A header can be read in four ways: at a glance (`plainheader`), by the quick parser that is optional (`quickjson`), by
-the standard library's with checks around it (`jsontext`), or by remembering that these very bytes were read before
-(`remembered`). The quick ways may only say yes, and then say what the strict one says. Here the strict one is asked
+A header can be read in four ways: at a glance (`header.plain`), by the quick parser that is optional (`json.quick`), by
+the standard library's with checks around it (`json.text`), or by remembering that these very bytes were read before
+(`header.cache`). The quick ways may only say yes, and then say what the strict one says. Here the strict one is asked
 first, alone; each other way must come to the same header, or the same error at the same place.
 
 What is accepted is then held against the oracle of `streamcodec.testing`, which has tensors of zeros to go with it, and
@@ -28,7 +28,7 @@ from streamcodec import (
     parse_response_header,
 )
 from streamcodec.engine.json import text as jsontext
-from streamcodec.formats.v2 import header as header_room
+from streamcodec.formats.v2.header import parsing as header_room
 from streamcodec.testing import OracleRefusal, describe_array, describe_error, describe_header, read_message
 from targets.case import SMALL_LIMITS, USUAL_LIMITS
 from targets.choices import Choices, ChoicesWriter

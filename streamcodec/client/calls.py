@@ -29,8 +29,8 @@ from streamcodec.engine.memory.rows import Rows
 from streamcodec.engine.message import Values
 from streamcodec.engine.record import replaced
 from streamcodec.formats.v2.encoder import EncodedMessage, encode_raw_request
-from streamcodec.formats.v2.header import parse_response_header
-from streamcodec.formats.v2.headercache import HeaderCache
+from streamcodec.formats.v2.header.cache import HeaderCache
+from streamcodec.formats.v2.header.parsing import parse_response_header
 from streamcodec.formats.v2.json.output import dump_json
 from streamcodec.formats.v2.lane import LANE_FIELD, LANE_PATH, LANE_VERSION
 from streamcodec.formats.v2.model import RequestedOutput

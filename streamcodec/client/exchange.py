@@ -38,8 +38,8 @@ from streamcodec.formats.v2.compressing import compress_message
 from streamcodec.formats.v2.decoder import response_decoder
 from streamcodec.formats.v2.encoder import EncodedMessage
 from streamcodec.formats.v2.fields import header_form, header_length_of
-from streamcodec.formats.v2.header import parse_response_header
-from streamcodec.formats.v2.headercache import HeaderCache
+from streamcodec.formats.v2.header.cache import HeaderCache
+from streamcodec.formats.v2.header.parsing import parse_response_header
 from streamcodec.formats.v2.lane import TENSOR_FIELD
 from streamcodec.formats.v2.model import Event, ResponseHeader
 from streamcodec.formats.v2.whole import read_whole

@@ -15,7 +15,7 @@ from streamcodec.engine.errors import MessageError
 from streamcodec.engine.json.depth import too_deep_at
 from streamcodec.engine.json.objectend import WHITE_SPACE, ObjectEnd
 from streamcodec.engine.limits import Limits
-from streamcodec.formats.v2.header import parse_request_header, parse_response_header
+from streamcodec.formats.v2.header.parsing import parse_request_header, parse_response_header
 from streamcodec.formats.v2.model import RequestHeader, ResponseHeader
 from streamcodec.inspection.forms import Form
 from streamcodec.inspection.report import HeaderText

@@ -16,8 +16,8 @@ from streamcodec.engine.limits import DEFAULT_LIMITS, Limits, checked_limits
 from streamcodec.engine.memory.placement import Place, new_array
 from streamcodec.engine.memory.pool import Pool
 from streamcodec.engine.record import replaced
-from streamcodec.formats.v2.header import parse_request_header
-from streamcodec.formats.v2.headercache import HeaderCache
+from streamcodec.formats.v2.header.cache import HeaderCache
+from streamcodec.formats.v2.header.parsing import parse_request_header
 from streamcodec.formats.v2.json.output import NonFiniteOutput
 from streamcodec.http.heads.messages import RequestHead
 from streamcodec.service.memory.placing import guarded

@@ -35,11 +35,11 @@ from streamcodec.engine.json import text as jsontext
 from streamcodec.formats.frame import FrameReader
 from streamcodec.formats.frame import layout as frame_layout
 from streamcodec.formats.frame import stream as frame_stream
-from streamcodec.formats.v2 import compactheader as compact_room
 from streamcodec.formats.v2 import compressing, encoder
-from streamcodec.formats.v2 import header as header_room
-from streamcodec.formats.v2 import plainheader as plain_room
-from streamcodec.formats.v2 import tensors as tensors_room
+from streamcodec.formats.v2.header import compact as compact_room
+from streamcodec.formats.v2.header import parsing as header_room
+from streamcodec.formats.v2.header import plain as plain_room
+from streamcodec.formats.v2.header import tensors as tensors_room
 from streamcodec.http import Collector, ServerConnection
 from streamcodec.http.bodies import chunks as chunks_room
 from streamcodec.http.heads import parsed as heads_room

@@ -68,24 +68,24 @@ _WORDS = ("test_refusals.py", "test_complaints.py", "test_told.py", "test_rules.
 
 _FILES = {
     "body": ("bodies",),
-    "cache": ("remembered",),
     "claims": ("overlap",),
     "collector": ("bodies", "client"),
     "compressing": ("deflating",),
     "deflate": ("deflating",),
     "depth": ("json_depth",),
     "head": ("frames", "stream"),
-    "headercache": ("remembered",),
-    "jsonintegers": ("jsonvalues", "jsonstream"),
-    "jsonslices": ("jsonlongtext", "jsonstream"),
+    "integers": ("values", "stream"),
+    "kept": ("stream",),
     "layout": ("binary", "frames", "headerless"),
-    "longtext": ("jsonlongtext",),
+    "longtext": ("slices",),
     "machine": ("format", "decoder"),
     "objectend": ("headerless", "format"),
     "payloads": ("elements",),
     "quick": ("json_quick",),
-    "reader": ("format", "header"),
+    "reader": ("format", "parsing"),
     "scan": ("json_depth", "json_quick"),
+    "slices": ("stream",),
+    "tensors": ("parsing",),
     "text": ("json_text",),
     "zipping": ("archive",),
     "admission": ("bookkeeping",),
@@ -96,8 +96,7 @@ _FILES = {
     "lingering": ("limits", "admission"),
     "options": ("limits",),
     "calls": ("calls", "times", "windowed_models"),
-    "outbox": ("pipelining", "floods"),
-    "patience": ("patience_rules", "times"),
+    "plain": ("plain_values",),
     "plan": ("plans",),
     "running": ("process",),
     "server": ("misuse", "connection"),
@@ -254,7 +253,7 @@ def _function(mutant: str) -> str:
 
 
 def _module(mutant: str) -> str:
-    """Return the last part of its module's name: of `streamcodec.formats.v2.header` this is `header`."""
+    """Return the last part of its module's name: of `streamcodec.formats.v2.fields` this is `fields`."""
     return mutant.split(".")[-2]
 
 

@@ -21,7 +21,7 @@ from streamcodec import (
     new_array,
 )
 from streamcodec.engine.memory.placement import Placement
-from streamcodec.formats.v2.headercache import HeaderCache
+from streamcodec.formats.v2.header.cache import HeaderCache
 from streamcodec.formats.v2.model import RequestHeader
 from streamcodec.service import Inference, InferenceRequest, Model, ModelRegistry, ResolvedHead, Service, TensorMetadata
 from streamcodec.service import demo_models as demo

@@ -26,7 +26,7 @@ from streamcodec.engine.record import replaced
 from streamcodec.engine.spec import TensorSpec
 from streamcodec.formats.v2.decoder import response_decoder
 from streamcodec.formats.v2.encoder import EncodedMessage
-from streamcodec.formats.v2.header import parse_response_header
+from streamcodec.formats.v2.header.parsing import parse_response_header
 from streamcodec.formats.v2.lane import (
     LANE_ALIGNMENT,
     MAX_LANE_TENSORS,

@@ -24,13 +24,13 @@ from streamcodec.engine.memory.placement import Place, new_array, scratch_bytes
 from streamcodec.engine.reader import Fill, Reader, Reading
 from streamcodec.formats.frame.head import CHECKSUM_BYTES, HEAD_BYTES, Checksum, Kind, read_head
 from streamcodec.formats.v2.decoder import header_parser
-from streamcodec.formats.v2.header import (
+from streamcodec.formats.v2.header.cache import HeaderCache
+from streamcodec.formats.v2.header.parsing import (
     long_request_header,
     long_response_header,
     parse_request_header,
     parse_response_header,
 )
-from streamcodec.formats.v2.headercache import HeaderCache
 from streamcodec.formats.v2.layout import Layout, StreamHeader, Text
 from streamcodec.formats.v2.model import MessageT, RequestHeader, ResponseHeader
 

@@ -30,7 +30,7 @@ from streamcodec.engine.record import record
 from streamcodec.engine.spec import TensorSpec
 from streamcodec.formats.frame.head import CHECKSUM_BYTES, HEAD_BYTES, Checksum, read_head
 from streamcodec.formats.frame.layout import request_frame_decoder, response_frame_decoder
-from streamcodec.formats.v2.headercache import is_immutable
+from streamcodec.formats.v2.header.cache import is_immutable
 from streamcodec.formats.v2.model import MessageT
 
 _NEW_ARRAY: Final = NewArray()

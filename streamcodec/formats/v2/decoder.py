@@ -12,14 +12,14 @@ from streamcodec.engine.machine import Machine
 from streamcodec.engine.memory.placement import Place, new_array
 from streamcodec.engine.reader import Reader, Reading
 from streamcodec.engine.spec import TensorSpec
-from streamcodec.formats.v2.header import (
+from streamcodec.formats.v2.header.cache import HeaderCache
+from streamcodec.formats.v2.header.parsing import (
     long_request_header,
     long_response_header,
     parse_request_header,
     parse_response_header,
     raw_request_header,
 )
-from streamcodec.formats.v2.headercache import HeaderCache
 from streamcodec.formats.v2.layout import Layout, StreamHeader
 from streamcodec.formats.v2.model import MessageT, RequestHeader, ResponseHeader
 

@@ -23,7 +23,7 @@ from streamcodec.engine.limits import Limits
 from streamcodec.engine.memory.placement import scratch_bytes
 from streamcodec.engine.reader import Fill, Reader, Reading
 from streamcodec.formats.v2.fields import HEADER_LENGTH_FIELD
-from streamcodec.formats.v2.header import WHOLE_BYTES, LongHeader
+from streamcodec.formats.v2.header.parsing import WHOLE_BYTES, LongHeader
 from streamcodec.formats.v2.model import MessageT
 
 Text = bytes | memoryview

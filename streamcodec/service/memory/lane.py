@@ -27,7 +27,7 @@ from streamcodec.engine.message import Encodable
 from streamcodec.engine.reader import Reader, Reading
 from streamcodec.engine.record import record, replaced
 from streamcodec.formats.v2.encoder import EncodedMessage
-from streamcodec.formats.v2.header import long_request_header
+from streamcodec.formats.v2.header.parsing import long_request_header
 from streamcodec.formats.v2.lane import (
     LANE_ALIGNMENT,
     MAX_LANE_TENSORS,

@@ -34,7 +34,7 @@ from streamcodec.formats.v2.compressing import compress_message
 from streamcodec.formats.v2.decoder import raw_request_decoder, request_decoder
 from streamcodec.formats.v2.encoder import EncodedMessage, Tensor, encode_response
 from streamcodec.formats.v2.fields import header_form_of
-from streamcodec.formats.v2.headercache import HeaderCache
+from streamcodec.formats.v2.header.cache import HeaderCache
 from streamcodec.formats.v2.json.output import NonFiniteOutput
 from streamcodec.formats.v2.lane import TENSOR_FIELD
 from streamcodec.formats.v2.model import RequestedOutput, RequestHeader

@@ -19,9 +19,9 @@ from typing import Final
 
 from streamcodec.engine.cache import Repeated
 from streamcodec.engine.errors import MessageError
-from streamcodec.formats.v2.compactheader import MOST_BYTES, read_compactly
-from streamcodec.formats.v2.header import parse_request_header
-from streamcodec.formats.v2.headercache import is_immutable
+from streamcodec.formats.v2.header.cache import is_immutable
+from streamcodec.formats.v2.header.compact import MOST_BYTES, read_compactly
+from streamcodec.formats.v2.header.parsing import parse_request_header
 from streamcodec.formats.v2.model import RequestHeader
 from streamcodec.formats.v2.whole import CHECKED_KINDS, MAX_HEADER_BYTES, copied_arrays, whole_values
 from streamcodec.service.answers import NO_ANSWER, Answer, Answers

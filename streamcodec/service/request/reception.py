@@ -26,7 +26,7 @@ from streamcodec.engine.message import Values
 from streamcodec.engine.record import record
 from streamcodec.formats.v2.decoder import request_decoder
 from streamcodec.formats.v2.fields import header_form_of
-from streamcodec.formats.v2.header import parse_request_header
+from streamcodec.formats.v2.header.parsing import parse_request_header
 from streamcodec.formats.v2.model import RequestHeader
 from streamcodec.formats.v2.whole import CHECKED_KINDS, copied_arrays
 from streamcodec.http.bodies.fed import FedBody

@@ -28,7 +28,7 @@ from streamcodec.engine.reader import Reader, Reading
 from streamcodec.engine.record import constructor
 from streamcodec.engine.spec import TensorSpec
 from streamcodec.formats.v2.fields import header_length_of
-from streamcodec.formats.v2.tensors import TensorReader
+from streamcodec.formats.v2.header.tensors import TensorReader
 from streamcodec.formats.v2.whole import MAX_HEADER_BYTES, read_whole
 from streamcodec.http.bodies.body import Receiver
 from streamcodec.http.bodies.collector import Collector

@@ -19,7 +19,7 @@ from streamcodec import (
 from streamcodec.engine.machine import Machine
 from streamcodec.engine.memory.placement import new_array
 from streamcodec.engine.spec import TensorSpec
-from streamcodec.formats.v2.header import long_request_header, parse_request_header
+from streamcodec.formats.v2.header.parsing import long_request_header, parse_request_header
 from streamcodec.formats.v2.lane import (
     MAX_LANE_TENSORS,
     check_inside,

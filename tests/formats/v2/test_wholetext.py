@@ -13,9 +13,9 @@ import pytest
 
 from streamcodec import DEFAULT_LIMITS, Limits, RemoteProtocolError, parse_request_header, parse_response_header
 from streamcodec.engine.json.scan import LONG_BYTES
-from streamcodec.formats.v2 import header as header_room
 from streamcodec.formats.v2 import layout as layout_room
-from streamcodec.formats.v2.header import WHOLE_BYTES, long_request_header
+from streamcodec.formats.v2.header import parsing as header_room
+from streamcodec.formats.v2.header.parsing import WHOLE_BYTES, long_request_header
 from streamcodec.testing import describe_error, describe_header
 from tests.engine.triad import accept, decode
 from tests.formats.v2.messages import Members, binary, json_message, jsonic, message

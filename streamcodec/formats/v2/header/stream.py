@@ -24,9 +24,9 @@ from streamcodec.engine.json.marks import COMMA
 from streamcodec.engine.json.objectend import WHITE_SPACE
 from streamcodec.engine.json.scan import LONG_BYTES, Scanner, TextBlock
 from streamcodec.engine.limits import Limits
-from streamcodec.formats.v2.json.kept import KeptText, opening_of
+from streamcodec.formats.v2.header.kept import KeptText, opening_of
+from streamcodec.formats.v2.header.plain import parse_plain_entries
 from streamcodec.formats.v2.json.slices import DATA_DEPTH, Cutter, Slice, SlicedData
-from streamcodec.formats.v2.plainheader import parse_plain_entries
 
 Turns = Generator[None, None, None]
 """A piece of work that yields where others may have their turn."""

@@ -29,10 +29,7 @@ from streamcodec.engine.limits import (
 )
 from streamcodec.engine.record import replaced
 from streamcodec.engine.spec import TensorSpec
-from streamcodec.formats.v2.json.data import check_has_json, decode_data
-from streamcodec.formats.v2.json.slices import SlicedData
-from streamcodec.formats.v2.json.stream import ENTRIES_PER_TURN, Turns
-from streamcodec.formats.v2.members import (
+from streamcodec.formats.v2.header.members import (
     missing,
     optional,
     read_datatype,
@@ -41,7 +38,10 @@ from streamcodec.formats.v2.members import (
     read_unique_name,
     refuse_constants,
 )
-from streamcodec.formats.v2.plainheader import read_plain_tensor
+from streamcodec.formats.v2.header.plain import read_plain_tensor
+from streamcodec.formats.v2.header.stream import ENTRIES_PER_TURN, Turns
+from streamcodec.formats.v2.json.data import check_has_json, decode_data
+from streamcodec.formats.v2.json.slices import SlicedData
 
 
 class TensorReader:

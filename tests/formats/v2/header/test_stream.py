@@ -31,8 +31,8 @@ from streamcodec import (
     request_decoder,
 )
 from streamcodec.engine.json.scan import LONG_BYTES
-from streamcodec.formats.v2.header import long_request_header, long_response_header
-from streamcodec.formats.v2.json.stream import MOST_BLOCK_BYTES
+from streamcodec.formats.v2.header.parsing import long_request_header, long_response_header
+from streamcodec.formats.v2.header.stream import MOST_BLOCK_BYTES
 from streamcodec.testing import ErrorDescription, describe_error, describe_header
 from tests.corpus.notation import read_bytes
 from tests.corpus.reading import Case, read_corpus

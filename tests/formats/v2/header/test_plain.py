@@ -22,8 +22,8 @@ from streamcodec import (
     parse_response_header,
 )
 from streamcodec.engine.json.text import parse_json
-from streamcodec.formats.v2 import header as strict_way
-from streamcodec.formats.v2.plainheader import parse_plain_entries, read_plainly
+from streamcodec.formats.v2.header import parsing as strict_way
+from streamcodec.formats.v2.header.plain import parse_plain_entries, read_plainly
 from streamcodec.testing import describe_error, describe_header
 from tests.effort import examples
 from tests.engine.triad import decode
@@ -144,7 +144,7 @@ def test_what_is_unusual_is_left_to_the_strict_way(text: bytes) -> None:
 @pytest.mark.parametrize("others", ['{"a":1}', "{}", '{"a":1,"a":1}'])
 def test_what_has_much_else_than_tensors_is_not_parsed_twice(others: str) -> None:
     text = as_text(ONE, parameters={"a": "here"}).replace(b'"here"', b"[%b]" % ",".join([others] * 4000).encode())
-    with mock.patch("streamcodec.formats.v2.plainheader.parse_unguarded", mock.Mock(side_effect=AssertionError)):
+    with mock.patch("streamcodec.formats.v2.header.plain.parse_unguarded", mock.Mock(side_effect=AssertionError)):
         assert not check(text)
 
 

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from streamcodec import DEFAULT_LIMITS, Limits, RemoteProtocolError, parse_request_header
 from streamcodec.engine.json.longtext import LongText
-from streamcodec.formats.v2.header import long_request_header
+from streamcodec.formats.v2.header.parsing import long_request_header
 from streamcodec.formats.v2.json import slices as jsonslices
 from streamcodec.testing import ErrorDescription
 from tests.effort import examples
-from tests.formats.v2.test_jsonstream import ACCEPTED, REFUSED, assert_same, in_blocks, whole, with_data
+from tests.formats.v2.header.test_stream import ACCEPTED, REFUSED, assert_same, in_blocks, whole, with_data
 
 pytestmark = pytest.mark.usefixtures("json_parser", "long_strings_are_short")
 

@@ -19,9 +19,9 @@ from streamcodec import (
     parse_response_header,
 )
 from streamcodec.engine.memory.placement import ALIGNMENT
-from streamcodec.formats.v2 import header as strict_way
+from streamcodec.formats.v2.header import parsing as strict_way
+from streamcodec.formats.v2.header.plain import read_plainly
 from streamcodec.formats.v2.json import data as jsondata
-from streamcodec.formats.v2.plainheader import read_plainly
 from streamcodec.testing import describe_error, describe_header
 from tests.effort import examples
 from tests.formats.v2.messages import Members, binary, jsonic

@@ -9,8 +9,8 @@ from unittest import mock
 import pytest
 
 from streamcodec import DATATYPES, DEFAULT_LIMITS, Limits, RemoteProtocolError, parse_request_header
-from streamcodec.formats.v2 import header as strict_way
-from streamcodec.formats.v2.compactheader import MOST_BYTES, read_compactly
+from streamcodec.formats.v2.header import parsing as strict_way
+from streamcodec.formats.v2.header.compact import MOST_BYTES, read_compactly
 from streamcodec.testing import describe_error, describe_header
 from tests.effort import IS_EXHAUSTIVE, parts
 from tests.formats.v2.messages import binary

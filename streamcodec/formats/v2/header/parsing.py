@@ -24,10 +24,8 @@ from streamcodec.engine.json.text import parse_json
 from streamcodec.engine.limits import Limits
 from streamcodec.engine.record import constructor
 from streamcodec.engine.spec import NOTHING, TensorSpec
-from streamcodec.formats.v2.compactheader import compact_header, compact_object, match_compactly
-from streamcodec.formats.v2.json.slices import SlicedData
-from streamcodec.formats.v2.json.stream import ENTRIES_PER_TURN, HeaderStream, Items, Turns
-from streamcodec.formats.v2.members import (
+from streamcodec.formats.v2.header.compact import compact_header, compact_object, match_compactly
+from streamcodec.formats.v2.header.members import (
     checked_object,
     optional,
     read_entries,
@@ -35,9 +33,11 @@ from streamcodec.formats.v2.members import (
     read_unique_name,
     refuse_constants,
 )
+from streamcodec.formats.v2.header.plain import read_plainly
+from streamcodec.formats.v2.header.stream import ENTRIES_PER_TURN, HeaderStream, Items, Turns
+from streamcodec.formats.v2.header.tensors import TensorReader
+from streamcodec.formats.v2.json.slices import SlicedData
 from streamcodec.formats.v2.model import MessageT, RequestedOutput, RequestHeader, ResponseHeader
-from streamcodec.formats.v2.plainheader import read_plainly
-from streamcodec.formats.v2.tensors import TensorReader
 
 _new_output: Final = constructor(RequestedOutput)
 _new_request_header: Final = constructor(RequestHeader)
