@@ -917,3 +917,18 @@ async def test_a_request_that_leaves_no_room_for_more_is_waited_for_by_the_task(
     assert await waiting is Step.CALL
     assert not client.session.is_called
     assert not client.transport.is_read
+
+
+# The outbox
+
+
+@_on_a_loop
+async def test_what_waits_for_who_has_gone_is_dropped() -> None:
+    outbox, gone, here = Outbox(), Transport(), Transport()
+    for transport in (gone, here):
+        outbox.put(transport, b"a")
+        outbox.put(transport, b"b")
+    gone.has_closed = True
+    outbox.flush()
+    assert (gone.written, here.written) == (b"", b"ab")
+    assert outbox.nbytes(gone) == 0

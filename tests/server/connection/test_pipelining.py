@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
 from streamcodec.engine.events import NEED_DATA, NEED_TURN
 from streamcodec.server import ServerOptions
 from streamcodec.server.connection.admission import Admission
-from streamcodec.server.connection.channels import Outbox
 from streamcodec.server.connection.requestcache import RequestCache
 from streamcodec.server.connection.session import Session
 from streamcodec.service import InferenceRequest, Model, Service
@@ -156,41 +154,6 @@ def test_a_wait_that_is_looked_at_meanwhile_loses_nothing(loop: str) -> None:
     with server_here(models(), options, backend=loop) as (_, address), Wire(address) as wire:
         wire.send(GET_LIVE * COUNT)
         assert [wire.response().status for _ in range(COUNT)] == [200] * COUNT
-
-
-# The outbox
-
-
-def _on_a_loop(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
-    return lambda: asyncio.run(test())
-
-
-class Transport(asyncio.Transport):
-    """Notes what is written, and may be closing."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.written: list[bytes] = []
-        self.has_closed = False
-
-    def is_closing(self) -> bool:
-        return self.has_closed
-
-    def write(self, data: Any) -> None:  # noqa: ANN401 - as in the base class
-        assert not self.has_closed
-        self.written.append(bytes(data))
-
-
-@_on_a_loop
-async def test_what_waits_for_who_has_gone_is_dropped() -> None:
-    outbox, gone, here = Outbox(), Transport(), Transport()
-    for transport in (gone, here):
-        outbox.put(transport, b"a")
-        outbox.put(transport, b"b")
-    gone.has_closed = True
-    outbox.flush()
-    assert (gone.written, here.written) == ([], [b"ab"])
-    assert outbox.nbytes(gone) == 0
 
 
 # The session
