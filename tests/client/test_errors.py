@@ -12,9 +12,9 @@ import pytest
 from streamcodec import ErrorCode, LocalProtocolError, RemoteProtocolError
 from streamcodec.client import AsyncClient, Client, ServerError, Timeout
 from streamcodec.client.errors import Headers
+from tests.client.answers.test_answers import GOOD, INPUTS
 from tests.client.drivers import KINDS, Kind
 from tests.client.scripted import response, scripted
-from tests.client.test_answers import GOOD, INPUTS
 
 
 @KINDS

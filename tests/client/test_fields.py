@@ -12,9 +12,9 @@ from streamcodec import LocalProtocolError
 from streamcodec.client import AsyncClient, Client, ServerError
 from streamcodec.client.connections.address import Address
 from streamcodec.client.fields import Headers, RequestFields
+from tests.client.answers.test_answers import GOOD, INPUTS
 from tests.client.drivers import KINDS, Kind
 from tests.client.scripted import Scripted, response, scripted
-from tests.client.test_answers import GOOD, INPUTS
 
 ALADDIN = "Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ=="
 """RFC 7617, section 2."""

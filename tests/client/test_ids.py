@@ -12,9 +12,9 @@ import pytest
 
 from streamcodec.client.uploads import uploading
 from streamcodec.server import ServerOptions
+from tests.client.answers.test_answers import GOOD, INPUTS
 from tests.client.drivers import KINDS, Kind
 from tests.client.scripted import scripted
-from tests.client.test_answers import GOOD, INPUTS
 from tests.server.breaking import breaking
 from tests.server.models import models
 from tests.server.programs import server_here

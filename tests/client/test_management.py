@@ -13,9 +13,9 @@ import pytest
 
 from streamcodec import LocalProtocolError, RemoteProtocolError
 from streamcodec.client import ServerError
+from tests.client.answers.test_answers import GOOD, INPUTS
 from tests.client.drivers import KINDS, Kind
 from tests.client.scripted import response, scripted
-from tests.client.test_answers import GOOD, INPUTS
 from tests.server.models import models
 from tests.server.programs import server_here
 

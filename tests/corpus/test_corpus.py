@@ -22,7 +22,7 @@ NEED_MORE_THAN_A_MESSAGE = {
     ErrorCode.TOO_SLOW,  # time: tests/server/connection/test_patience.py
     ErrorCode.MISDIRECTED,  # a list of hosts: tests/service/test_hosts.py
     ErrorCode.OUT_OF_MEMORY,  # a machine without memory: tests/engine/test_placement.py
-    ErrorCode.UPLOAD_MISMATCH,  # an upload that an earlier message has begun: tests/service/test_uploads.py
+    ErrorCode.UPLOAD_MISMATCH,  # an upload that an earlier message has begun: tests/service/uploads/test_uploads.py
 }
 """Codes that no message alone can cause."""
 

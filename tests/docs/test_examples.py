@@ -33,8 +33,8 @@ from streamcodec import (
 from streamcodec.client import Client, ServerError
 from streamcodec.formats.frame import FrameReader, Kind, encode_frame, response_frame_decoder
 from streamcodec.testing import assert_split_invariant
+from tests.client.answers.test_answers import GOOD
 from tests.client.scripted import scripted
-from tests.client.test_answers import GOOD
 from tests.processes import announced, peak_resident
 from tests.server.models import models
 from tests.server.programs import server_here

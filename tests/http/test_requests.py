@@ -14,7 +14,7 @@ from streamcodec.http import ClientConnection
 from streamcodec.http import writing as room
 from streamcodec.http.heads.statuses import Field
 from tests.effort import IS_EXHAUSTIVE
-from tests.http.test_responses import NAMES, NOT_HTTP, PARTS, VALUES
+from tests.http.responses.test_responses import NAMES, NOT_HTTP, PARTS, VALUES
 
 METHODS: Final = ("GET", "POST", "HEAD", "frob", "", "G T", "G\u00e9T", "G:T")
 TARGETS: Final = ("/", "/v2?x=%20", "*", "http://x/", "", "/a b", "/\u00e9", "/a\r\nX: y", "/\x7f")

@@ -12,8 +12,8 @@ from streamcodec.http import ClientConnection
 from streamcodec.testing import describe_array, describe_error
 from streamcodec.tritonclient.http import InferenceServerException, InferResult
 from streamcodec.tritonclient.http.result import LIMITS, Answer
+from tests.client.answers.test_whole_answers import CASES, FIELDS, PLAIN
 from tests.client.scripted import response
-from tests.client.test_whole_answers import CASES, FIELDS, PLAIN
 
 LONG = response(b'{"outputs":[' + b" " * (16 << 10) + b"]}")
 ANSWERS = {name: answer for name, answer in CASES.items() if name != "a media type with another length"} | {

@@ -1,7 +1,7 @@
 """Bombs: compressed bodies a thousand times as large as they seem, and a process that is hit by one of them.
 
-`python -m tests.http.bombs NAME` brings one to a server's connection, and prints how much memory that took beyond what
-was there, at most, and how many bytes came out before it was refused.
+`python -m tests.http.bodies.bombs NAME` brings one to a server's connection, and prints how much memory that took
+beyond what was there, at most, and how many bytes came out before it was refused.
 """
 
 from __future__ import annotations

@@ -9,10 +9,10 @@ import pytest
 
 from streamcodec import NotRepresentableError, Rows
 from streamcodec.client import ServerError
+from tests.client.answers.test_answers import GOOD, INPUTS
 from tests.client.drivers import KINDS, Kind
 from tests.client.json_server import json_server
 from tests.client.scripted import response, scripted
-from tests.client.test_answers import GOOD, INPUTS
 
 X = np.arange(6, dtype=np.int64).reshape(2, 3)
 PATH = "/v2/models/echo/infer"

@@ -17,9 +17,9 @@ from streamcodec.client import AsyncClient, Client, InferResult, ServerError
 from streamcodec.client.exchange import ClientExchange
 from streamcodec.client.repeating.hedging import hedged
 from streamcodec.engine.limits import DEFAULT_LIMITS
+from tests.client.answers.test_answers import GOOD, INPUTS, VALUES
 from tests.client.counting import BUSY, Handler, answers, counting
 from tests.client.scripted import Scripted, response
-from tests.client.test_answers import GOOD, INPUTS, VALUES
 from tests.server.wire import TIMEOUT
 
 LOOPS = pytest.mark.parametrize("backend", ["asyncio", "trio"])

@@ -30,10 +30,10 @@ from streamcodec import (
     Windows,
 )
 from streamcodec.client import AsyncClient, ServerError, Timeout
+from tests.client.answers.test_answers import GOOD, VALUES
 from tests.client.drivers import KINDS, Kind
 from tests.client.growing import growing
 from tests.client.scripted import hung_up, response, scripted, stalling
-from tests.client.test_answers import GOOD, VALUES
 from tests.server.models import models
 from tests.server.programs import server_here
 

@@ -316,7 +316,7 @@ def test_nothing_is_left_after_a_thousand_exchanges_and_killed_clients() -> None
         command = [sys.executable, "-m", "streamcodec", "serve", f"{__name__}:models", "--no-access-log"]
         command += ["--uds", place, "--memory-lane", "16M"]
         url = f"http+unix://{quote(place, safe='')}"
-        with subprocess.Popen(command, cwd=Path(__file__).parents[2], stdout=subprocess.PIPE, text=True) as process:
+        with subprocess.Popen(command, cwd=Path(__file__).parents[3], stdout=subprocess.PIPE, text=True) as process:
             try:
                 assert process.stdout is not None
                 process.stdout.readline()

@@ -18,10 +18,10 @@ from streamcodec.client.exchange import ClientExchange
 from streamcodec.client.repeating.retries import LONGEST_PAUSE, Retries
 from streamcodec.engine.limits import DEFAULT_LIMITS
 from streamcodec.transports.timelimit import TimeLimit
+from tests.client.answers.test_answers import GOOD, INPUTS, VALUES
 from tests.client.counting import BUSY, answers, counting
 from tests.client.drivers import KINDS, Driver, Kind
 from tests.client.scripted import response
-from tests.client.test_answers import GOOD, INPUTS, VALUES
 from tests.server.wire import TIMEOUT
 
 DOCUMENT = response(b'{"name":"s"}')

@@ -9,17 +9,17 @@ from pathlib import Path
 import pytest
 
 from streamcodec import ErrorCode
-from tests.http.bombs import LIMITS, MIB, NAMES, bomb
+from tests.http.bodies.bombs import LIMITS, MIB, NAMES, bomb
 from tests.http.driver import refuses, server
 from tests.http.messages import length, post
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_a_bomb_takes_no_more_memory_than_the_limits_allow(name: str) -> None:
-    command = [sys.executable, "-m", "tests.http.bombs", name]
+    command = [sys.executable, "-m", "tests.http.bodies.bombs", name]
     output = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=60).stdout
     for line in output.splitlines():
         growth, given = map(int, line.split())

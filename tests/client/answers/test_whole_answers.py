@@ -14,8 +14,8 @@ from streamcodec.client.exchange import ClientExchange
 from streamcodec.engine.limits import DEFAULT_LIMITS
 from streamcodec.http import ClientConnection
 from streamcodec.testing import describe_array, describe_error, describe_header
+from tests.client.answers.test_answers import GOOD, HOSTILE, IHCL, JSON, SLOPPY
 from tests.client.scripted import response
-from tests.client.test_answers import GOOD, HOSTILE, IHCL, JSON, SLOPPY
 
 REQUEST = encode_request([Tensor(name="x", array=np.zeros(1, np.float32))])
 FIELDS = [("Host", "x")]

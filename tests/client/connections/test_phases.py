@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from streamcodec.client import Timeout
+from tests.client.answers.test_answers import GOOD, INPUTS, VALUES
 from tests.client.drivers import KINDS, Kind
 from tests.client.scripted import hung_up, scripted, stalling
-from tests.client.test_answers import GOOD, INPUTS, VALUES
 
 LARGE = {"x": np.zeros(16 << 20, np.uint8)}
 SHORT, LONG = 1.0, 60.0

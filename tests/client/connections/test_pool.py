@@ -20,9 +20,9 @@ from streamcodec import Limits, RemoteProtocolError, Rows
 from streamcodec.client import AsyncClient, Client, Timeout
 from streamcodec.client.connections.connection import Connection
 from streamcodec.client.connections.pool import ConnectionPool
+from tests.client.answers.test_answers import GOOD, INPUTS, VALUES
 from tests.client.drivers import KINDS, Driver, Kind
 from tests.client.scripted import Step, scripted
-from tests.client.test_answers import GOOD, INPUTS, VALUES
 from tests.server.lanes import eventually
 from tests.server.models import models
 from tests.server.programs import server_here

@@ -24,8 +24,8 @@ from streamcodec.client.connections.address import Address
 from streamcodec.http.scratch import SCRATCH_BYTES
 from streamcodec.server import open_unix_listener
 from streamcodec.transports.sockets.unix import MAX_PATH_BYTES
+from tests.client.answers.test_answers import INPUTS
 from tests.client.drivers import Kind
-from tests.client.test_answers import INPUTS
 from tests.server.models import models
 from tests.server.programs import server_here
 

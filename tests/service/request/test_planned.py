@@ -18,8 +18,8 @@ from streamcodec.service.models.model import Outputs
 from streamcodec.service.request.exchange import Exchange, ExchangeStep
 from streamcodec.service.request.plan import Plan, Recipe
 from tests.effort import places
+from tests.service.request.test_exchange import Watch
 from tests.service.requests import answer, head
-from tests.service.test_exchange import Watch
 
 TARGET = "/v2/models/m/infer"
 ARRAYS: dict[str, np.ndarray[Any, Any]] = {

@@ -1,6 +1,6 @@
 """Plain heads against h11: what `plainheads` reads is exactly what the ordinary way makes of the same bytes.
 
-`python -m tests.http.plainheads 1000000` compares as many mutants of heads, and tells how many of them are plain.
+`python -m tests.http.heads.plainheads 1000000` compares as many mutants of heads, and tells how many of them are plain.
 """
 
 from __future__ import annotations

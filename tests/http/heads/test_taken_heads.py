@@ -11,8 +11,8 @@ import pytest
 from streamcodec import NEED_DATA, ErrorCode, LocalProtocolError, RemoteProtocolError, Rows
 from streamcodec.http import Collector, RequestHead, ServerConnection
 from streamcodec.http.connection import State
+from tests.http.heads.plainheads import CLIENTS
 from tests.http.messages import head
-from tests.http.plainheads import CLIENTS
 
 TEXT = b"POST /v2/models/m/infer HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\n"
 BODY = b"body"

@@ -10,8 +10,8 @@ from streamcodec.http.heads.plain import read_plain_head
 from tests.corpus.reading import Case, read_corpus
 from tests.corpus.running import http_parts
 from tests.effort import IS_EXHAUSTIVE, parts
+from tests.http.heads.plainheads import CLIENTS, SERVERS, check, check_response, compared, compared_responses, ordinary
 from tests.http.messages import head
-from tests.http.plainheads import CLIENTS, SERVERS, check, check_response, compared, compared_responses, ordinary
 
 LINE = b"POST /x HTTP/1.1"
 HOST = b"Host: x"

@@ -18,12 +18,12 @@ import trustme
 from streamcodec import HeaderReceived, LocalProtocolError, RemoteProtocolError, Rows, WindowReceived, Windows
 from streamcodec.client import AsyncClient, Client, ServerError
 from streamcodec.http.scratch import SCRATCH_BYTES
+from tests.client.answers.test_answers import BODY, GOOD, IHCL, INPUTS, VALUES
 from tests.client.drivers import KINDS as PLAIN_KINDS
 from tests.client.drivers import Kind
 from tests.client.encrypted import encrypted
 from tests.client.growing import growing
 from tests.client.scripted import Scripted, response, scripted
-from tests.client.test_answers import BODY, GOOD, IHCL, INPUTS, VALUES
 from tests.server.models import models
 from tests.server.programs import server_here
 from tests.transports.certificates import AUTHORITY, client_side, server_side
