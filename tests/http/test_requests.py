@@ -96,6 +96,8 @@ def test_a_request_in_chunks_has_no_length() -> None:
     fields: list[Field] = [HOST, ("Transfer-Encoding", "chunked"), ("Content-Length", "5")]
     assert by_connection("POST", "/", fields, [b"12345"]) is None
     assert by_connection("POST", "/", [HOST, ("Transfer-Encoding", "gzip")], ()) is None
+    with pytest.raises(LocalProtocolError, match="Illegal characters in the method or target"):
+        ClientConnection().send_request("GET", "/a b", [HOST], ())
 
 
 def test_what_may_be_a_secret_is_not_remembered() -> None:

@@ -47,6 +47,7 @@ class Answer:
     fields: Mapping[str, str]
     body: bytes
     cause: BaseException | None
+    call: str = ""
 
     @property
     def document(self) -> Any:  # noqa: ANN401 - any JSON value
@@ -140,6 +141,7 @@ def answer(reply: Reply) -> Answer:
         fields=dict(reply.headers),
         body=b"".join(chain.from_iterable(batches(reply.buffers))),
         cause=reply.cause,
+        call=reply.call,
     )
 
 

@@ -64,6 +64,7 @@ def test_a_page_that_fails_is_told_to_the_log_and_not_to_the_client() -> None:
     answer = get(service, "/metrics")
     assert (answer.status, answer.error) == (500, "the page could not be made: ValueError")
     assert isinstance(answer.cause, ValueError)
+    assert answer.call == "page /metrics"
 
 
 @pytest.mark.parametrize("path", ["", "metrics", "/v2", "/v2/", "/v2/metrics", "/metrics"])

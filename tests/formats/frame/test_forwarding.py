@@ -110,6 +110,7 @@ def test_a_frame_that_is_cut_short_is_told() -> None:
             passed, (skipped,) = pushed(FIRST + SECOND[:end], size, partial(ForwardedFrame, piece_bytes=40))
             assert passed == FIRST + SECOND[: end - end % 40]
             assert (skipped.nbytes, skipped.error.code, skipped.error.offset) == (end, ErrorCode.TRUNCATED, end)
+            assert skipped.error.message == "the input ends before the frame does"
 
 
 @pytest.mark.parametrize(

@@ -338,6 +338,11 @@ def test_fields_are_counted() -> None:
     assert caught.value.status_hint == 431
 
 
+def test_another_coding_is_told_the_one_that_is_known() -> None:
+    with pytest.raises(RemoteProtocolError, match="chunked is the only supported Transfer-Encoding"):
+        fed_head("POST", "/v2", [HOST, (b"transfer-encoding", b"gzip")])
+
+
 def test_a_tunnel_is_refused() -> None:
     with pytest.raises(RemoteProtocolError, match="CONNECT") as caught:
         fed_head("CONNECT", "x:1", [HOST])

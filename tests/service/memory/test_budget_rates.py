@@ -149,5 +149,6 @@ def test_of_unknown_length_it_may_grow_to_all_there_is_and_not_beyond() -> None:
         if taken == 10_000:
             break
     assert taken == 10_000
-    with pytest.raises(LimitExceededError):
+    with pytest.raises(LimitExceededError, match="10001 bytes") as caught:
         reservation.has_room(10_001, None)
+    assert caught.value.limit == "max_memory_bytes"

@@ -211,6 +211,13 @@ def test_an_answer_without_room_is_sent(room: str | None) -> None:
     assert not client.answers.any()
 
 
+def test_an_answer_may_fill_its_room() -> None:
+    client = Client()
+    found = client.ask(*client.put(X), room="64, 4000")
+    assert found.fields["Tensor-Memory"] == "a64"
+    assert client.outputs(found) == [X.tobytes()]
+
+
 def test_answers_that_are_sent() -> None:
     """Those without tensors in binary form, with too many of them, compressed, or made while they are sent."""
     many = Client(lambda _: {f"y{index}": X[:1] for index in range(257)})

@@ -237,6 +237,18 @@ def test_an_upload_may_come_in_many_pieces() -> None:
     assert np.array_equal(answer(visit.exchange.reply).outputs["y"], X)
 
 
+def test_all_may_have_come_before_the_client_says_that_it_is_complete() -> None:
+    site = Site()
+    visit = Visit(site)
+    assert visit.begin(MORE, ("Upload-Length", str(len(BODY))), length=len(BODY)) is RECEIVE
+    assert visit.bring(BODY) is ANSWER
+    assert (visit.status, visit.fields["Upload-Offset"]) == (201, str(len(BODY)))
+    visit.exchange.end()
+    visit = Visit(site)
+    assert visit.append(len(BODY), 0) is RECEIVE
+    assert visit.bring(b"") is CALL
+
+
 def test_pieces_end_in_the_middle_of_whatever_comes() -> None:
     """With pieces of one byte at the borders of the header and of both tensors."""
     length = MESSAGE.header_length or 0
@@ -486,6 +498,8 @@ def test_a_model_that_is_gone_ends_the_upload(change: str) -> None:
     visit = Visit(site)
     assert visit.append(70_000, len(BODY) - 70_000) is ANSWER
     assert visit.status == 404
+    gone = "there is no model" if change == "removed" else "the model has been replaced since the upload began"
+    assert answer(visit.exchange.reply).error.startswith(gone)
     assert (len(site.uploads), site.budget.reserved) == (0, 0)
 
 
