@@ -86,7 +86,7 @@ def _prepared(folder: Path, room: str) -> dict[str, list[str]]:
     is_new = not index.exists()
     for name in ("streamcodec", "docs", "tests") if is_new else ("docs", "tests"):  # a test reads a page's examples
         shutil.rmtree(folder / name, ignore_errors=True)
-        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "benchmarks"))
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     settings = (ROOT / "pyproject.toml").read_text() + f'\n[tool.mutmut]\nsource_paths = ["{_code_of(room)}"]\n'
     (folder / "pyproject.toml").write_text(settings)
     os.chdir(folder)  # where mutmut looks for its settings
