@@ -55,6 +55,7 @@ class Transport(asyncio.Transport):
     def __init__(self) -> None:
         super().__init__()
         self.written = b""
+        self.writes = 0
         self.kept = 0
         self.is_read = False
         self.has_closed = False
@@ -76,6 +77,7 @@ class Transport(asyncio.Transport):
     def write(self, data: Any) -> None:  # noqa: ANN401 - as in the base class
         assert not self.has_closed
         self.written += bytes(data)
+        self.writes += 1
 
     def pause_reading(self) -> None:
         self.is_read = False
@@ -930,5 +932,5 @@ async def test_what_waits_for_who_has_gone_is_dropped() -> None:
         outbox.put(transport, b"b")
     gone.has_closed = True
     outbox.flush()
-    assert (gone.written, here.written) == (b"", b"ab")
+    assert (gone.written, here.written, here.writes) == (b"", b"ab", 1)
     assert outbox.nbytes(gone) == 0
