@@ -20,6 +20,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from textwrap import indent
 from typing import Final
 
 from make_corpus import TARGETS, fill
@@ -35,6 +36,7 @@ _MAX_SECONDS_OF_ONE: Final = 20
 """An input that takes longer is a finding."""
 _MAX_FINDINGS: Final = 20
 """Of one target; it need not fill the disk with one bug."""
+_ACCOUNT_LINES: Final = 60
 _EXECUTIONS: Final = re.compile(r"^stat::number_of_executed_units: +([0-9]+)|^#([0-9]+)\t", re.MULTILINE)
 _REASON: Final = re.compile(r"=== Uncaught Python exception: ===\n(.*)|SUMMARY: libFuzzer: (.*)|ERROR: libFuzzer: (.*)")
 
@@ -47,6 +49,8 @@ class Finding:
     """The input; the log where there is none."""
     reason: str
     """The first line of what the target said."""
+    account: str = ""
+    """All that it said: where it was, and the input as Base64. So a log is enough, wherever the input is left."""
 
 
 @dataclass
@@ -108,7 +112,7 @@ class Campaign:
         has_failed = process.returncode or not executions
         if has_failed and not new and reason not in {finding.reason for finding in self.findings}:
             self.findings.append(Finding(log, reason))
-        self.findings += [Finding(path, reason) for path in new]
+        self.findings += [Finding(path, reason, account_of(words)) for path in new]
         self._leave_out(new)
 
     def _leave_out(self, found: Sequence[Path]) -> None:
@@ -139,6 +143,12 @@ def reason_of(log: str) -> str:
     found = _REASON.search(log)
     lines = log.strip().splitlines()
     return next(filter(None, found.groups()), "") if found else lines[-1] if lines else "no output"
+
+
+def account_of(log: str) -> str:
+    """Return the end of a log, from where a process says why it has ended; at most `_ACCOUNT_LINES` lines of it."""
+    account = log[max(log.rfind("\n === "), 0) :].strip().splitlines()
+    return "\n".join(account[-_ACCOUNT_LINES:])
 
 
 def table(campaigns: Sequence[Campaign]) -> str:
@@ -177,6 +187,8 @@ def run(campaigns: Sequence[Campaign], jobs: int, say: Callable[[str], object]) 
     for campaign in campaigns:
         for finding in campaign.findings:
             say(f"\n{campaign.target}: {finding.reason}\n    {_what_to_do(campaign.target, finding.path)}")
+            if finding.account:
+                say(indent(finding.account, "    "))
     return sum(len(campaign.findings) for campaign in campaigns)
 
 

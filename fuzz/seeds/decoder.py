@@ -90,6 +90,10 @@ def _tensors() -> Iterator[Seed]:
             b"",
         ),
         "shape-zero": ({"datatype": "INT8", "shape": [0, 1 << 63], "parameters": {"binary_data_size": 0}}, b""),
+        "rows-of-nothing": (
+            {"datatype": "BYTES", "shape": [1 << 31, 0], "parameters": {"binary_data_size": 0}},
+            b"",
+        ),
         "rank-4": ({"datatype": "INT8", "shape": [1, 1, 1, 1], "parameters": {"binary_data_size": 1}}, b"a"),
         "datatype-lower": ({"datatype": "fp32", "shape": [1], "data": [1]}, b""),
         "elements": ({"datatype": "BYTES", "shape": [2], "parameters": {"binary_data_size": 9}}, b"\1\0\0\0a\0\0\0\0"),

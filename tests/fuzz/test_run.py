@@ -28,7 +28,7 @@ runs.write_text("x" * (count + 1))
 
 CRASH = """
 pathlib.Path(options["artifact_prefix"] + f"crash-{count}").write_bytes(b"input")
-print("\\n === Uncaught Python exception: ===\\nAssertionError: a cut shows\\n")
+print("\\n === Uncaught Python exception: ===\\nAssertionError: a cut shows\\nBase64: aW5wdXQ=")
 print("stat::number_of_executed_units: 2000")
 sys.exit(77)
 """
@@ -63,6 +63,9 @@ def test_a_finding_hides_no_other_one(tmp_path: Path) -> None:
     assert {finding.reason for finding in crashing.findings} == {"AssertionError: a cut shows"}
     assert crashing.findings[0].path.read_bytes() == b"input"
     assert f"replay.py header {crashing.findings[0].path}" in said[1]
+    # A log of CI is all that is left of it.
+    assert "    AssertionError: a cut shows\n    Base64: aW5wdXQ=\n" in said[2]
+    assert "#1024" not in said[2]
 
 
 def test_a_finding_that_comes_from_the_corpus_is_left_out_of_it(tmp_path: Path) -> None:
@@ -117,6 +120,8 @@ def test_what_a_log_says() -> None:
     assert run.executions_of("#512\tpulse\n#1024\tREDUCE\n") == 1024
     assert run.executions_of("#1024\tREDUCE\nstat::number_of_executed_units: 1500\n") == 1500
     assert run.reason_of("") == "no output"
+    assert run.account_of("#1\n === Timeout: 4s ===\n  File x, line 3\n") == "=== Timeout: 4s ===\n  File x, line 3"
+    assert run.account_of("\n".join(map(str, range(99)))) == "\n".join(map(str, range(39, 99)))
     assert run.reason_of("==1== ERROR: libFuzzer: timeout after 20 seconds\n#1\n") == "timeout after 20 seconds"
 
 
