@@ -47,3 +47,8 @@ def places_for(seats: int, reserved: int, descriptors: int | None) -> tuple[int,
     room = max(2, descriptors - SPARE_DESCRIPTORS)
     reserved = min(reserved, max(1, room // 4))
     return min(seats, room - reserved), reserved
+
+
+def spare_of(descriptors: int | None, places: int, most: int) -> int:
+    """Return how many connections may wait besides those that are open, up to `most`."""
+    return most if descriptors is None else min(most, max(0, descriptors - SPARE_DESCRIPTORS - places))

@@ -147,7 +147,7 @@ class Listening(Generic[ServedT]):
                 connections.start_soon(self._connection, sock)
 
             def room() -> int:
-                return self._admission.free_places
+                return self._admission.room
 
             self._accept_at = lambda other: connections.start_soon(accept_waiting, other, begin, room)
             with listener, accepting:

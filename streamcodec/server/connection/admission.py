@@ -22,7 +22,7 @@ from collections.abc import Container, Hashable
 from typing import Final, Protocol
 
 from streamcodec.engine.memory.pool import Pool
-from streamcodec.runtime.descriptors import places_for
+from streamcodec.runtime.descriptors import places_for, spare_of
 from streamcodec.runtime.options import ServerOptions
 from streamcodec.service.memory.budget import Budget, Reservation
 from streamcodec.service.uploads.deciding import UploadService
@@ -30,6 +30,9 @@ from streamcodec.service.uploads.deciding import UploadService
 RESERVED_PLACES: Final = 64
 """Most connections without a seat. A new connection loses its place only after this many others have come. Its first
 request is read before that."""
+
+MOST_WAITING: Final = 256
+"""Most connections that are accepted although all places are taken, so that a health check among them is seen."""
 
 
 class Admitted(Hashable, Protocol):
@@ -76,6 +79,7 @@ class Admission:
         """
         self.max_connections: int
         self.max_connections, self._reserved = places_for(options.max_connections, RESERVED_PLACES, descriptors)
+        self._waiting = spare_of(descriptors, self.places, MOST_WAITING)
         self._max_requests = options.max_requests_per_connection
         self._guests: OrderedDict[Admitted, Guest] = OrderedDict()
         self._served: set[Admitted] = set()
@@ -90,9 +94,9 @@ class Admission:
         return self.max_connections + self._reserved
 
     @property
-    def free_places(self) -> int:
-        """How many connections may enter before another has to leave."""
-        return self.places - len(self._guests)
+    def room(self) -> int:
+        """How many connections may be accepted: those that may enter, and those that wait until another leaves."""
+        return self.places - len(self._guests) + self._waiting
 
     @property
     def connections(self) -> int:
@@ -101,7 +105,7 @@ class Admission:
 
     def enter(self, session: Admitted, guest: Guest) -> bool:
         """Let a new connection in; return whether there was room. An idle connection may be closed for it."""
-        if self.free_places <= 0 and not self._evict(self._guests):
+        if len(self._guests) >= self.places and not self._evict(self._guests):
             return False
         self._guests[session] = guest
         return True

@@ -6,10 +6,10 @@ registration of the function may be lost, so it is renewed four times a second. 
 has no free descriptors. Then the function is not called until the renewal; other connections may end meanwhile.
 
 A burst of connections is accepted quickly. To begin a connection takes ten times as long as to accept it, so accepted
-connections wait in a queue. The queue holds at most as many as there are free places, so no more connections are open
-than without it. Each turn of the event loop begins the newest connection and some of the oldest. So a health check
-behind hundreds of connections waits until these are accepted, not until all of them have been served. Each of the
-hundreds waits at most a third longer.
+connections wait in a queue. It holds as many as there are free places, and some more where the process may have more
+descriptors: what waits in the system's queue cannot be looked at. Each turn of the event loop begins the newest
+connection and some of the oldest. So a health check behind hundreds of connections waits until these are accepted, not
+until all of them have been served. Each of the hundreds waits at most a third longer.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ Begin = Callable[[socket.socket], None]
 """Begins a connection; it must not wait."""
 
 Room = Callable[[], int]
-"""Returns how many more connections can begin before all places are taken."""
+"""Returns how many connections may be accepted and not begun."""
 
 
 async def accept_connections(
@@ -72,7 +72,7 @@ async def accept_connections(
     Args:
         listener: the socket.
         begin: is given each connection.
-        room: says for how many there is a place.
+        room: says how many may be accepted.
         ends_well: says, when this is cancelled, whether those begin that have connected before; else they are closed.
     """
     newcomers = _Newcomers(listener, begin, room)
@@ -96,7 +96,7 @@ async def accept_waiting(listener: socket.socket, begin: Begin, room: Room) -> N
     Args:
         listener: the socket, which others have, too.
         begin: is given each connection.
-        room: says for how many there is a place.
+        room: says how many may be accepted.
     """
     with listener:
         listener.setblocking(False)

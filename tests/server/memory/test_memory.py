@@ -15,7 +15,7 @@ from streamcodec.runtime.memory import available
 from streamcodec.runtime.memory.available import MemoryLeft, default_budget, memory_bytes, memory_left
 from streamcodec.runtime.memory.small import small_options, small_pool_bytes
 from streamcodec.server import ServerOptions
-from streamcodec.server.connection.admission import Admission
+from streamcodec.server.connection.admission import MOST_WAITING, Admission
 
 GIB = 1 << 30
 MIB = 1 << 20
@@ -198,6 +198,24 @@ def test_there_are_no_more_places_than_descriptors(free: int | None, places: tup
     assert places_for(512, 64, free) == places
     desk = Admission(ServerOptions(), descriptors=free)
     assert (desk.max_connections, desk.places) == (places[0], sum(places))
+
+
+@pytest.mark.parametrize(
+    ("free", "waiting"),
+    [
+        (None, MOST_WAITING),
+        (100_000, MOST_WAITING),
+        (586 + SPARE_DESCRIPTORS, 10),
+        (576 + SPARE_DESCRIPTORS, 0),
+        (0, 0),
+    ],
+)
+def test_connections_are_accepted_when_all_places_are_taken_if_there_are_descriptors(
+    free: int | None, waiting: int
+) -> None:
+    """Else a health check waits in the system's queue behind all others."""
+    desk = Admission(ServerOptions(), descriptors=free)
+    assert desk.room == desk.places + waiting
 
 
 def test_few_connections_need_few_descriptors() -> None:
