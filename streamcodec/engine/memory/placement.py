@@ -18,6 +18,7 @@ are received as a whole. Other placements have modules of their own.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from ctypes import addressof, c_char
 from typing import Any, Final, Protocol
 
@@ -39,6 +40,8 @@ _MUCH_BYTES: Final = 1 << 20
 
 Block = np.ndarray[Any, np.dtype[np.uint8]]
 """Memory, as an array of bytes."""
+
+_FREED_ONCE_BYTES: Final = 1 << 20
 
 _BYTE: Final = np.dtype(np.uint8)
 _first_byte = c_char.from_buffer
@@ -186,6 +189,20 @@ def aligned_bytes(nbytes: int) -> Block:
     """
     block, _, start = aligned_block(nbytes)
     return block[start : start + nbytes]
+
+
+def _keep_freed_memory() -> None:
+    """Have glibc keep up to 2 MiB of freed memory for the next tensors, as it does once it has freed a large block.
+
+    Until then it returns all above 128 KiB to the system, so that tensors of 64 KiB take new pages each time: half of
+    the CPU time of their requests. It learns from the first block that it frees by `munmap` (mallopt(3),
+    M_MMAP_THRESHOLD), which may never come. Nothing is written to this block, so it takes no page.
+    """
+    with suppress(MemoryError):
+        np.empty(_FREED_ONCE_BYTES, _BYTE)
+
+
+_keep_freed_memory()
 
 
 def aligned_block(nbytes: int) -> tuple[Block, memoryview, int]:
