@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -42,6 +43,13 @@ def json_parser(request: pytest.FixtureRequest) -> Iterator[str]:
         yield request.param
 
 
+@pytest.hookimpl(optionalhook=True)  # of `pytest -n auto`
+def pytest_xdist_auto_num_workers() -> int:
+    """Have one more process than processors: a third of the time, a test waits for a server or for a client."""
+    return (os.cpu_count() or 1) + 1
+
+
+@pytest.hookimpl(tryfirst=True)  # others look at each test that is left
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Have a round of everything try some parameter sets of each test."""
     if IS_EXHAUSTIVE or not (IS_THINNED or _is_of_everything(config)):

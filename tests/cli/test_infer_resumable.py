@@ -72,6 +72,7 @@ def test_a_time_needs_a_request_that_is_resumed(files: Path, capsys: pytest.Capt
         assert "as 90, 90s, 10m or 2h" in capsys.readouterr().err or text in {"m", ""}
 
 
+@pytest.mark.slow
 def test_a_terminal_shows_percentage_and_time_left(files: Path) -> None:
     """The link is slow enough for the first second to be over."""
     link = Link()

@@ -54,6 +54,7 @@ def _started(limit: Callable[[], None], *arguments: str) -> Iterator[tuple[tuple
             process.kill()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("small", [(), ("--small",)], ids=["defaults", "small"])
 def test_everybody_is_answered_although_descriptors_are_few(small: tuple[str, ...]) -> None:
     """More connections than descriptors, all open at once, each with a request."""
@@ -62,6 +63,7 @@ def test_everybody_is_answered_although_descriptors_are_few(small: tuple[str, ..
         _check_that_all_are_answered(address, stack, infer_request("identity", count=8))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("small", [(), ("--small",)], ids=["defaults", "small"])
 def test_everybody_is_answered_by_a_guard_with_few_descriptors(small: tuple[str, ...]) -> None:
     with serving() as behind, ExitStack() as stack:

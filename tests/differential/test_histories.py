@@ -42,6 +42,7 @@ def test_our_servers(name: str) -> None:
     check(name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [

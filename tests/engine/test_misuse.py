@@ -245,6 +245,7 @@ def test_another_thread_that_calls_all_the_time_cannot_spoil_what_comes(bring: C
         assert_right(finish(decoder))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick_switches")
 def test_two_threads_that_take_events_get_each_of_them_once() -> None:
     decoder = make(place=lambda _: Windows(max_window_bytes=4))

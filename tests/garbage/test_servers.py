@@ -74,6 +74,7 @@ def test_nothing_of_a_client_of_a_guard_waits_for_the_garbage_collector(
     assert not _leavings(SERVERS["guard"](is_observed=False), {name: ENDINGS[name]})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("server", ["asyncio TLS", "trio TLS"])
 def test_nothing_of_a_connection_with_tls_waits_for_the_garbage_collector(
     server: str, caplog: pytest.LogCaptureFixture

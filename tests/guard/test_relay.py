@@ -350,6 +350,7 @@ def test_the_task_goes_on_at_any_byte(end: int, counts: Counts, monkeypatch: pyt
     assert counts.sent == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("has_pipes", [True, False])
 @pytest.mark.parametrize("is_request", [True, False])
 def test_the_task_sends_what_has_been_read(

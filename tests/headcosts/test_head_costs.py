@@ -34,6 +34,7 @@ def test_every_field_that_is_taken_apart_is_measured() -> None:
     assert {name.lower().encode() for name in REQUEST_FIELDS} >= READ_FIELDS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("door", "nbytes"), PLACES)
 def test_steps(door: str, nbytes: int) -> None:
     """A loop of Python over the characters of a value is found by counting its steps, which needs no clock."""

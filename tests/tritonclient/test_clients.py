@@ -160,6 +160,7 @@ def test_a_closed_client(kind: str, address: str) -> None:
             client.call("is_server_live")
 
 
+@pytest.mark.slow
 def test_a_forgotten_client_closes_its_connections() -> None:
     with scripted([response(b"{}"), hung_up], [response(b"{}"), hung_up]) as server:
 

@@ -91,6 +91,7 @@ def _server() -> Server:
     return Server(Service(models()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_server_that_need_not_wait(backend: str, kind: str) -> None:
     one = KINDS[kind]
@@ -100,6 +101,7 @@ def test_a_server_that_need_not_wait(backend: str, kind: str) -> None:
     assert max(seconds) < MOST_SECONDS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_guard_that_need_not_wait(backend: str, kind: str) -> None:
     one = KINDS[kind]
@@ -111,6 +113,7 @@ def test_a_guard_that_need_not_wait(backend: str, kind: str) -> None:
     assert max(seconds) < MOST_SECONDS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("front", ["server", "guard"])
 def test_an_upload_in_tiny_chunks(backend: str, front: str) -> None:
     with server_here(models()) as (_, (host, port)):
@@ -120,6 +123,7 @@ def test_an_upload_in_tiny_chunks(backend: str, front: str) -> None:
     assert max(seconds) < MOST_SECONDS
 
 
+@pytest.mark.slow
 def test_an_answer_in_tiny_chunks(backend: str) -> None:
     with _behind() as url, _watched(partial(Guard, url), backend) as (address, seconds):
         _pump(address, get(TINY), 1, b"\r\n0\r\n\r\n")

@@ -232,6 +232,7 @@ def test_a_header_of_many_values_takes_little_time_and_memory(values: str) -> No
     assert least_cpu_seconds(lambda: read(data), enough=1) < 1
 
 
+@pytest.mark.slow
 def test_many_tensors_are_read_in_linear_time() -> None:
     place: Place = chosen(())
 

@@ -98,6 +98,7 @@ def test_both_ways_say_the_same(name: str, limits: Limits) -> None:
         assert verdicts(text, limits) == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("missing", [0, 6_000, len(USUAL) - LONG_BYTES])
 @pytest.mark.parametrize("name", ["floats", "not JSON", "two tensors"])
 def test_messages_whole_and_in_pieces(name: str, missing: int) -> None:

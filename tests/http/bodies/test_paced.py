@@ -165,6 +165,7 @@ def test_work_says_whether_there_is_more_without_an_event() -> None:
     assert connection.next_event() == EndOfMessage(nbytes=3000)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "make",
     [

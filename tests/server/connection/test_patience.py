@@ -193,6 +193,7 @@ def test_nothing_is_left_of_200_connections(backend: str) -> None:
         assert not server._admission._served  # noqa: SLF001 - nothing else tells
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_reset", [False, True], ids=["closed", "reset"])
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop", "trio"])
 def test_what_a_request_had_is_free_once_its_client_has_gone_and_waits_for_no_collector(

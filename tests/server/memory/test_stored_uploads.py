@@ -133,6 +133,7 @@ def test_a_killed_worker_does_not_lose_an_upload() -> None:
         assert program.complaints().count("\n") <= 4, "two deaths"
 
 
+@pytest.mark.slow
 def test_what_a_killed_server_has_left_is_removed_by_the_next_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

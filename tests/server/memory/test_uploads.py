@@ -268,6 +268,7 @@ def test_an_upload_that_nobody_resumes_is_dropped_by_itself(backend: str) -> Non
         assert asked(address, location).status == 404
 
 
+@pytest.mark.slow
 def test_an_upload_that_never_ends_is_ended() -> None:
     """Each piece comes in time, and the next one too; all of them together do not."""
     with serving_with(request_timeout=3.0) as (server, address), Wire(address) as wire:

@@ -224,6 +224,7 @@ TELLING = (b"", b" ", b",", b":", b'"', b"{", b"}", b"[", b"]", b"0", b"1", b"-"
            b'"id":"b",', b'"data":[1],', b"-0", b'"name":"x",', b'"shape":[6],', b"9" * 15, b"\xff", b"\0")  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", parts(20))
 def test_mutants(part: int) -> None:
     choice = random.Random(part)  # noqa: S311 - to be repeated, not secret
