@@ -109,11 +109,10 @@ def head(target: str, *fields: str, method: str = "POST", version: str = "1.1") 
     return "\r\n".join((f"{method} {target} HTTP/{version}", "Host: x", *fields, "", "")).encode()
 
 
-def infer_request(model: str = "identity", *fields: str, count: int = 4) -> bytes:
+def infer_request(model: str = "identity", *fields: str, count: int = 4, request_id: str | None = None) -> bytes:
     """Make a whole inference request with `count` floats."""
-    message = encode_request(
-        [Tensor(name="x", array=np.arange(count, dtype=np.float32))], parameters={"binary_data_output": True}
-    )
+    tensors = [Tensor(name="x", array=np.arange(count, dtype=np.float32))]
+    message = encode_request(tensors, request_id=request_id, parameters={"binary_data_output": True})
     lines = [f"{name}: {value}" for name, value in message.headers]
     return b"".join((head(f"/v2/models/{model}/infer", *lines, *fields), *message.buffers))
 

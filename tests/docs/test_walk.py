@@ -1,0 +1,67 @@
+"""The walk of the page about the architecture: one request enters the files that it names, and no other."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+from streamcodec.service import Model, ModelRegistry
+from tests.server.programs import server_here
+from tests.server.wire import Wire, infer_request
+
+_ROOT = Path(__file__).parents[2]
+_PACKAGE = _ROOT / "streamcodec"
+_VALUES = 1 << 14
+_BESIDE = {"server/serving", "server/listening", "server/sockets/accepting", "service/routes"}
+"""Other connections are accepted from time to time. If a turn is over, it is asked whether a health check has come."""
+
+
+class _Entered:
+    """The files whose functions are called."""
+
+    def __init__(self) -> None:
+        self._entered: set[str] = set()
+
+    def take(self) -> set[str]:
+        """Return the files since the last time."""
+        entered, self._entered = self._entered, set()
+        return entered - _BESIDE
+
+    def profile(self, frame: FrameType, event: str, _: object) -> None:
+        path = Path(frame.f_code.co_filename)
+        if event == "call" and path.is_relative_to(_PACKAGE):
+            self._entered.add(path.relative_to(_PACKAGE).with_suffix("").as_posix())
+
+
+@contextmanager
+def _profiled() -> Iterator[_Entered]:
+    """Have the functions of all threads watched that begin within the block."""
+    entered = _Entered()
+    threading.setprofile(entered.profile)
+    try:
+        yield entered
+    finally:
+        threading.setprofile(None)
+
+
+def _of_the_page() -> set[str]:
+    text = (_ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    _, _, walk = text.partition("## One request, file by file")
+    rows = [line for line in walk.partition("No task runs")[0].splitlines() if line.startswith("|")]
+    return {file for row in rows[2:] for file in re.findall(r"`([^`]+)`", row)}
+
+
+def test_a_request_enters_the_files_that_the_page_names() -> None:
+    model = Model(name="identity", predict=lambda request: {"y": request.inputs["x"]}, is_inline=False)
+    walks = []
+    with _profiled() as entered, server_here(ModelRegistry.of([model])) as (_, address), Wire(address) as wire:
+        for number in range(20):  # the first ones are new; others may come in two reads
+            assert wire.send(infer_request(count=_VALUES, request_id=f"a{number}")).response().status == 200
+            time.sleep(0.01)  # until the server waits again
+            walks.append(entered.take())
+    assert _of_the_page() in walks
