@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-import threading
+import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
-from streamcodec.service import Model, ModelRegistry
+from streamcodec.service import InferenceRequest, Model, ModelRegistry
+from streamcodec.service.models.model import Outputs
 from tests.server.programs import server_here
 from tests.server.wire import Wire, infer_request
 
@@ -22,31 +21,27 @@ _BESIDE = {"server/serving", "server/listening", "server/sockets/accepting", "se
 
 
 class _Entered:
-    """The files whose functions are called."""
+    """The files whose functions are called in the threads that `watch`, until it is over."""
 
     def __init__(self) -> None:
         self._entered: set[str] = set()
+        self.is_over = False
 
     def take(self) -> set[str]:
         """Return the files since the last time."""
         entered, self._entered = self._entered, set()
         return entered - _BESIDE
 
-    def profile(self, frame: FrameType, event: str, _: object) -> None:
+    def watch(self) -> None:
+        """Watch this thread from now on."""
+        sys.setprofile(self._profile)
+
+    def _profile(self, frame: FrameType, event: str, _: object) -> None:
         path = Path(frame.f_code.co_filename)
-        if event == "call" and path.is_relative_to(_PACKAGE):
+        if self.is_over:
+            sys.setprofile(None)
+        elif event == "call" and path.is_relative_to(_PACKAGE):
             self._entered.add(path.relative_to(_PACKAGE).with_suffix("").as_posix())
-
-
-@contextmanager
-def _profiled() -> Iterator[_Entered]:
-    """Have the functions of all threads watched that begin within the block."""
-    entered = _Entered()
-    threading.setprofile(entered.profile)
-    try:
-        yield entered
-    finally:
-        threading.setprofile(None)
 
 
 def _of_the_page() -> set[str]:
@@ -57,11 +52,23 @@ def _of_the_page() -> set[str]:
 
 
 def test_a_request_enters_the_files_that_the_page_names() -> None:
-    model = Model(name="identity", predict=lambda request: {"y": request.inputs["x"]}, is_inline=False)
+    entered = _Entered()
+
+    def predict(request: InferenceRequest) -> Outputs:
+        entered.watch()  # the thread that the model has, or the event loop, from the next request on
+        return {"y": request.inputs["x"]}
+
+    models = [
+        Model(name="thread", predict=predict, is_inline=False),
+        Model(name="loop", predict=predict, is_inline=True),
+    ]
     walks = []
-    with _profiled() as entered, server_here(ModelRegistry.of([model])) as (_, address), Wire(address) as wire:
+    with server_here(ModelRegistry.of(models)) as (_, address), Wire(address) as wire:
+        assert wire.send(infer_request("loop")).response().status == 200
         for number in range(20):  # the first ones are new; others may come in two reads
-            assert wire.send(infer_request(count=_VALUES, request_id=f"a{number}")).response().status == 200
+            request = infer_request("thread", count=_VALUES, request_id=f"a{number}")
+            assert wire.send(request).response().status == 200
             time.sleep(0.01)  # until the server waits again
             walks.append(entered.take())
+    entered.is_over = True
     assert _of_the_page() in walks
