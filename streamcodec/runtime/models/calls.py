@@ -169,7 +169,7 @@ class ModelCaller:
         def wait() -> HttpEvent:
             return self._workers.wait(time.work, next_event)
 
-        return await self._workers.run(time.work, partial(_run, inference, wait))
+        return await self._workers.run(time.work, partial(run, inference, wait))
 
     async def _await(self, inference: Inference, pull: AsyncPull, client: ClientWatch | None, work: Work) -> Reply:
         resolved = inference.resolved
@@ -244,7 +244,7 @@ class ModelCaller:
             return False
         self._begun, self._since = Work(self._reservation), current_time()
         try:
-            self._workers.start(self._begun, partial(_run, inference), done)
+            self._workers.start(self._begun, partial(run, inference), done)
         except NoThreadError as error:
             self._begun.fail(error)  # `call` raises it
             return False
@@ -444,14 +444,6 @@ class _Time:
             return await pull()
         finally:
             scope.deadline = anyio.current_time() + left
-
-
-def _run(inference: Inference, pull: Callable[[], HttpEvent] | None = None) -> Reply:
-    """Call a model within a thread."""
-    try:
-        return run(inference, pull)
-    except KeyboardInterrupt as error:  # raised by the model: Ctrl-C is raised in the main thread
-        return inference.resolved.failure(error, inference.request_id)
 
 
 async def _leave_turn(inference: Inference) -> None:

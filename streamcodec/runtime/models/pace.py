@@ -41,17 +41,20 @@ _usage: Final = _usage_of_thread()
 
 
 def run(inference: Inference, pull: Callable[[], HttpEvent] | None = None) -> Reply:
-    """Call the model and make the reply, in a thread; see `Inference.run`."""
+    """Call the model and make the reply, in a thread; see `Inference.run`.
+
+    A KeyboardInterrupt is an exception of the model like any other: Ctrl-C is raised in the main thread.
+    """
     quickness = inference.resolved.judge(inference.arriving.offset)
-    if quickness is None:
-        return inference.run(pull)
-    began, before = perf_counter(), _usage()
+    began, before = perf_counter(), None if quickness is None else _usage()
     try:
         return inference.run(pull)  # if the model fails, its traceback holds this frame, which must not hold the reply
+    except KeyboardInterrupt as error:
+        return inference.resolved.failure(error, inference.request_id)
     finally:
-        now = perf_counter()
-        has_waited = _usage()[0] != before[0]
-        quickness.ran_in_thread(inference.arriving.offset, now - began, now, has_waited=has_waited)
+        if quickness is not None and before is not None:
+            now, has_waited = perf_counter(), _usage()[0] != before[0]
+            quickness.ran_in_thread(inference.arriving.offset, now - began, now, has_waited=has_waited)
 
 
 def run_inline(inference: Inference, timeout: float) -> Reply:
