@@ -82,7 +82,7 @@ class RequestCounts:
             code = request.ending.value
         key = (
             (request.model, request.version, request.status, code)
-            if request.method == "POST"
+            if request.is_inference
             else (None, None, request.status, code)  # it asks no model for an inference
         )
         series = self._series.get(key) or self._begin(key)
@@ -134,6 +134,6 @@ class RequestCounts:
 
 def is_inference(request: RequestRecord, models: ModelRegistry) -> bool:
     """Whether a request asks a model of the registry for an inference."""
-    if request.model is None or request.version is None or request.method != "POST":
+    if not request.is_inference or request.model is None or request.version is None:
         return False
     return models.statistics(request.model, request.version) is not None

@@ -44,6 +44,13 @@ ReadFields = Callable[[bytes], Fields]
 READ_RAW: Final[ReadFields] = Fields.of_accepted
 
 
+_BRINGING: Final = frozenset({"POST", "PATCH"})
+"""Methods of requests with tensors."""
+
+_KEPT: Final = frozenset({201, 204})
+"""Statuses of messages after which an upload waits for more. An answer of a model has none of them."""
+
+
 @dataclass(slots=True, weakref_slot=True, eq=False, repr=False)
 class RequestRecord:
     """One request. A server fills the record, others read it. Two records are equal only if they are the same object.
@@ -117,6 +124,13 @@ class RequestRecord:
     def raw_head(self, raw_head: bytes) -> None:
         self._raw_head = raw_head
         self._read = READ_RAW if raw_head else None
+
+    @property
+    def is_inference(self) -> bool:
+        """Whether it asks a model for an inference: by itself, or with the last message of an upload."""
+        if self.model is None or self.version is None or self.status in _KEPT:
+            return False
+        return self.method in _BRINGING
 
     @property
     def method(self) -> str | None:

@@ -39,6 +39,9 @@ _FIRST_PAUSE: Final = 0.1
 _LONGEST_PAUSE: Final = 10.0
 _MOST_DOUBLINGS: Final = 10
 
+_MAX_RECORD_BYTES: Final = 128 << 10
+"""More than any answer's fields may have."""
+
 _MAX_DIGITS: Final = 15
 _NOT_FOUND: Final = 404
 _CREATED: Final = 201
@@ -70,12 +73,24 @@ class Record:
         self._path = Path(path)
 
     def read(self, key: str) -> str | None:
-        """Return the location that was kept for a request; None if there is none for this one."""
+        """Return the location that was kept for a request; None if there is none for this one.
+
+        Raises:
+            LocalProtocolError: the file has another purpose, and would be lost: it is replaced and removed.
+        """
         try:
-            kept = json.loads(self._path.read_text("utf-8"))
-        except (OSError, ValueError):
+            with self._path.open("rb") as file:
+                text = file.read(_MAX_RECORD_BYTES + 1)
+        except OSError:
             return None
-        location = kept.get("location") if isinstance(kept, dict) and kept.get("request") == key else None
+        try:
+            kept = json.loads(text or b"{}")
+        except (ValueError, RecursionError):
+            kept = None
+        if len(text) > _MAX_RECORD_BYTES or not isinstance(kept, dict) or not kept.keys() <= {"request", "location"}:
+            msg = f"{self._path} exists, and does not come from `resumable`, which would remove it; name a new file"
+            raise LocalProtocolError(msg)
+        location = kept.get("location") if kept.get("request") == key else None
         return location if isinstance(location, str) and location.startswith("/") else None
 
     def write(self, key: str, location: str) -> None:
@@ -170,7 +185,11 @@ class Uploading:
         return self._record is not None
 
     def begin(self) -> None:
-        """Go on where the record says, if there is one for this request."""
+        """Go on where the record says, if there is one for this request.
+
+        Raises:
+            LocalProtocolError: its file has another purpose.
+        """
         if self._record is None:
             return
         digest = blake2b(b"\0".join([self._origin.encode(), self._target.encode(), b""]), digest_size=32)

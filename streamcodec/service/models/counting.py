@@ -23,7 +23,7 @@ class StatisticsObserver(Observer):
 
     def request_ended(self, request: RequestRecord) -> None:
         """Count an inference request, unless its model has been removed meanwhile."""
-        if request.model is None or request.version is None or request.method != "POST":
+        if not request.is_inference or request.model is None or request.version is None:
             return
         statistics = self._models.statistics(request.model, request.version)
         place = request.batch

@@ -14,6 +14,7 @@ from streamcodec import SAGEMAKER_MEDIA_TYPE, LocalProtocolError, RemoteProtocol
 from streamcodec.client import Client, ServerError
 from streamcodec.client.uploads import uploading
 from streamcodec.server import Server, ServerOptions
+from streamcodec.service import StatisticsObserver
 from tests.client.drivers import KINDS, Kind
 from tests.client.scripted import response, scripted
 from tests.server.breaking import breaking
@@ -223,15 +224,42 @@ def test_an_upload_that_the_server_has_dropped_begins_anew(served: tuple[Server,
             assert client.sent_bytes > X.nbytes
 
 
-@pytest.mark.parametrize(
-    "text", ["", "{", "[]", '{"request": "another", "location": "/v2/uploads/x"}', '{"request": 1}']
-)
+def test_a_resumable_request_is_one_inference_in_the_statistics_of_its_model() -> None:
+    registry = models()
+    with (
+        server_here(registry, OPTIONS, observer=StatisticsObserver(registry)) as (_, address),
+        Client("http://{}:{}".format(*address)) as client,
+    ):
+        for _ in range(3):
+            client.infer("identity", {"x": X}, resumable=True)
+        (stats,) = client.statistics("identity")["model_stats"]
+    assert (stats["inference_count"], stats["inference_stats"]["fail"]["count"]) == (3, 0)
+
+
+@pytest.mark.parametrize("text", ["", '{"request": "another", "location": "/v2/uploads/x"}', '{"request": 1}'])
 def test_a_file_of_another_request_is_replaced(served: tuple[Server, Address], tmp_path: Path, text: str) -> None:
     path = tmp_path / "upload"
     path.write_text(text)
     with Client("http://{}:{}".format(*served[1])) as client:
         assert np.array_equal(client.infer("identity", {"x": X}, resumable=path)["x"], X)
     assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"{", b"[]", b"[" * 5000, b"notes", b"\x93NUMPY\x01\x00", b'{"request": "", "more": 1}', b" " * (1 << 20)],
+    ids=["cut", "list", "deep", "text", "npy", "more", "long"],
+)
+def test_a_file_that_has_another_purpose_is_kept(
+    served: tuple[Server, Address], tmp_path: Path, content: bytes
+) -> None:
+    path = tmp_path / "x.npy"
+    path.write_bytes(content)
+    with Client("http://{}:{}".format(*served[1])) as client:
+        with pytest.raises(LocalProtocolError, match=r"x.npy exists, .*; name a new file"):
+            client.infer("identity", {"x": X}, resumable=path)
+        assert client.sent_bytes == 0
+    assert path.read_bytes() == content
 
 
 def test_a_file_that_names_another_place_is_replaced(served: tuple[Server, Address], tmp_path: Path) -> None:

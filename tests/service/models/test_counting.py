@@ -42,3 +42,14 @@ def test_requests_about_a_model_to_no_model_and_to_one_that_has_gone_are_nobodys
     statistics = models.statistics("m", "1")
     assert statistics is not None
     assert statistics.document("m", "1")["inference_count"] == 0
+
+
+def test_of_an_upload_the_message_that_ends_it_is_counted() -> None:
+    models = ModelRegistry.of([Model(name="m", predict=lambda request: request.inputs)])
+    observer = StatisticsObserver(models)
+    for method, status in (("POST", 201), ("PATCH", 204), ("PATCH", 200), ("PATCH", 400), ("HEAD", 200)):
+        observer.request_ended(_record("m", status, method))
+    statistics = models.statistics("m", "1")
+    assert statistics is not None
+    stats = statistics.document("m", "1")["inference_stats"]
+    assert (stats["success"]["count"], stats["fail"]["count"]) == (1, 1)
