@@ -41,8 +41,8 @@ examples:
   streamcodec fuzz http://127.0.0.1:8000 --model identity
   streamcodec inspect request.bin
 
-Each command has its own --help. The exit status is 0 for success, 1 for a failure, 2 for wrong arguments, 130 after
-Ctrl-C, and 141 if the output is a pipe that nobody reads any more.
+Each command has its own --help. The exit status is 0 for success, 1 for a failure, 2 if the command line cannot be
+read, 130 after Ctrl-C, and 141 if the output is a pipe that nobody reads any more.
 """
 
 

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable, Coroutine, Hashable
+from collections.abc import Callable, Coroutine, Hashable, Iterable
+from contextlib import suppress
 from functools import partial
 from time import monotonic
 from typing import Any, Final, cast
@@ -30,6 +31,7 @@ from streamcodec.service.batches.joining import Calls, Check
 from streamcodec.service.batches.members import Failed, Member, arranged
 from streamcodec.service.models.batching import Batch
 from streamcodec.service.models.model import Outputs
+from streamcodec.transports import turns
 
 _STOPPED: Final = "the batch was ended from outside, as when a server stops"
 
@@ -118,6 +120,7 @@ class Queue:
         self._collector: BatchCollector[QueuedMember] = BatchCollector(cast("Batch", model.batch))
         self._mailbox = Mailbox(loop)
         self._timer: float | None = None
+        self._is_closing = False
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
@@ -185,18 +188,38 @@ class Queue:
         self._close(max(monotonic(), due))  # timers may come a little early
 
     def _close(self, now: float) -> None:
-        while (closed := self._collector.take(now)) is not None:
-            self._start(closed)
+        """Begin with the batches that are complete, unless that is being done: one that has run here ends meanwhile."""
+        if not self._is_closing:
+            self._is_closing = True
+            self._close_some(now)
+
+    def _close_some(self, now: float) -> None:
+        """Go on with that, in as many turns of the event loop as it takes: each batch may run for some time."""
+        try:
+            while (closed := self._collector.take(max(now, monotonic()))) is not None:
+                self._start(closed)
+                if turns.is_over():
+                    _call_later(self._mailbox.loop, 0.0, partial(self._close_some, now))
+                    return
+        except BaseException:
+            self._is_closing = False
+            raise
+        self._is_closing = False
         self._set_timer()
 
     def _start(self, closed: Closed[QueuedMember]) -> None:
         """Call the model for a batch."""
-        members = arranged(closed.items)
-        running = _Running(members)
-        for member in members:
-            member.running = running
-        tell_places(closed)
-        work, nbytes = calls_of(members, self._model, members[0].check, running.memory)
+        try:
+            members = arranged(closed.items)
+            running = _Running(members)
+            for member in members:
+                member.running = running
+            tell_places(closed)
+            work, nbytes = calls_of(members, self._model, members[0].check, running.memory)
+        except MemoryError as error:
+            self._collector.running -= 1
+            _wake(closed.items, error)
+            return
         if self._model.is_async:
             _spawn(self._mailbox.loop, self._tasks, partial(self._run_async, running, work))
         elif may_run_batch_inline(self._model, nbytes):
@@ -238,13 +261,19 @@ class Queue:
         running.is_over = True
         running.give_up = None
         self._collector.running -= 1
-        for member in running.members:
-            if member.outcome is None:
-                member.outcome = Failed(RuntimeError(_STOPPED))
-            member.running = None
-            member.is_done = True
-            member.done()
+        _wake(running.members, RuntimeError(_STOPPED))
         self._close(monotonic())
+
+
+def _wake(members: Iterable[QueuedMember], error: Exception) -> None:
+    """Tell the requests of a batch that it is over; those without an outcome get the error."""
+    for member in members:
+        if member.outcome is None:
+            member.outcome = Failed(error)
+        member.running = None
+        member.is_done = True
+        with suppress(MemoryError):  # the others have to be told, too; a connection also looks from time to time
+            member.done()
 
 
 def queue_of(model: Model, loop: Any) -> Queue:  # noqa: ANN401 - as `current_loop` returns it

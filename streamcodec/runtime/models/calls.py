@@ -253,11 +253,14 @@ class ModelCaller:
     def begin_whole(self, resolved: ResolvedHead, plan: Plan, body: memoryview, done: Callable[[], None]) -> bool:
         """Put a request into a batch that has come whole and has not begun, if nobody observes it; see `begin`.
 
-        If `begin` or `call` is called for it later, it goes on with the one that waits.
+        It has its memory then. If `begin` or `call` is called for it later, it goes on with the one that waits.
         """
-        if self._timeout < _LEAST_TIMEOUT:
+        if self._timeout < _LEAST_TIMEOUT or not self._reservation.ask_at_once(plan.nbytes):
             return False
-        return self._begin(resolved, QueuedMember(plan.request(body), self._reservation, done, key=plan.key))
+        if self._begin(resolved, QueuedMember(plan.request(body), self._reservation, done, key=plan.key)):
+            return True
+        self._reservation.release()
+        return False
 
     def _here(self) -> Any:  # noqa: ANN401 - of `current_loop`
         """Return the event loop of the connection. To ask for it takes a system call."""

@@ -54,8 +54,12 @@ class Outbox:
         """Send everything now."""
         waiting, self._waiting = self._waiting, {}
         for transport, parts in waiting.items():
-            if not transport.is_closing():  # it may have been closed in this turn
+            if transport.is_closing():  # it may have been closed in this turn
+                continue
+            try:
                 transport.write(parts[0] if len(parts) == 1 else b"".join(parts))
+            except MemoryError:
+                transport.abort()  # the next answer would be taken for this one
 
 
 _EventT = TypeVar("_EventT")
@@ -230,8 +234,12 @@ class ProtocolChannel(EventProtocol[Any]):
         try:
             self._answer_some(count)
         except MemoryError:
-            self._event = self._session.break_off()
-            self._stop_reading()
+            self._break_off()
+
+    def _break_off(self) -> None:
+        """Have the task of the connection close it: there is no memory, and an answer may be lost."""
+        self._event = self._session.break_off()
+        self._stop_reading()
 
     def _answer_some(self, count: int) -> None:
         session, outbox = self._session, self._outbox
@@ -280,6 +288,7 @@ class ProtocolChannel(EventProtocol[Any]):
         """Let a request leave its batch, because it was answered in another way: its model has gone."""
         self._session.entered = None
         self._caller.end()
+        self._session.reservation.release()
 
     def _waits(self, *, has_waited: bool) -> bool:
         """Let a request wait for its rest, or for its batch, without beginning it; return whether it does."""
@@ -355,6 +364,12 @@ class ProtocolChannel(EventProtocol[Any]):
             self._send_called()
 
     def _send_called(self) -> None:
+        try:
+            self._send_reply()
+        except MemoryError:
+            self._break_off()
+
+    def _send_reply(self) -> None:
         session = self._session
         if session.has_entered:
             self._send_entered()

@@ -238,7 +238,8 @@ class Session(RequestSource):
         incoming, recognized = self.incoming, self._recognized
         if self._observe is not None or self.entered is not None or recognized is None or recognized.is_last:
             return None
-        is_new = incoming.received == self._tried and not incoming.is_eof
+        # The transport reads on while it waits, so there has to be room.
+        is_new = incoming.received == self._tried and incoming.wants_data
         return self._express.whole(recognized, incoming) if is_new else None
 
     @property
@@ -251,6 +252,7 @@ class Session(RequestSource):
         """Answer a request that waited for its batch without having begun; return whether the answer `is_small`."""
         self.entered = None
         self._tried = -1
+        self.reservation.release()
         if (recognized := self._recognized) is None:
             return False
         self.incoming.skip(recognized.size)
