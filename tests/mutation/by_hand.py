@@ -94,9 +94,16 @@ MUTANTS: Final = (
     Mutant(
         "outbox: writes to a transport that closes",
         "server/connection/channels.py",
-        "if not transport.is_closing():  # it may",
-        "if transport is not None:  # it may",
+        "if transport.is_closing():  # it may",
+        "if transport is None:  # it may",
         "server/connection/test_channels.py::test_what_waits_for_who_has_gone_is_dropped",
+    ),
+    Mutant(
+        "session: a request waits for its batch where the transport cannot read on",
+        "server/connection/session.py",
+        "self._tried and incoming.wants_data",
+        "self._tried and not incoming.is_eof",
+        "batches/test_crowds.py::test_pipelined_requests_that_fill_the_scratch_memory_are_answered_in_order",
     ),
     Mutant(
         "admission: no more than one place without a seat",
