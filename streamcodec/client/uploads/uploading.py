@@ -76,7 +76,7 @@ class Record:
         """Return the location that was kept for a request; None if there is none for this one.
 
         Raises:
-            LocalProtocolError: the file has another purpose, and would be lost: it is replaced and removed.
+            LocalProtocolError: the file has another purpose. It would be replaced, and removed at the end.
         """
         try:
             with self._path.open("rb") as file:

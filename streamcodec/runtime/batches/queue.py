@@ -188,13 +188,13 @@ class Queue:
         self._close(max(monotonic(), due))  # timers may come a little early
 
     def _close(self, now: float) -> None:
-        """Begin with the batches that are complete, unless that is being done: one that has run here ends meanwhile."""
+        """Call the complete batches. A batch that runs on the event loop ends within this, and so calls it again."""
         if not self._is_closing:
             self._is_closing = True
             self._close_some(now)
 
     def _close_some(self, now: float) -> None:
-        """Go on with that, in as many turns of the event loop as it takes: each batch may run for some time."""
+        """Call them one after the other, in as many turns of the event loop as that takes."""
         try:
             while (closed := self._collector.take(max(now, monotonic()))) is not None:
                 self._start(closed)
@@ -272,7 +272,7 @@ def _wake(members: Iterable[QueuedMember], error: Exception) -> None:
             member.outcome = Failed(error)
         member.running = None
         member.is_done = True
-        with suppress(MemoryError):  # the others have to be told, too; a connection also looks from time to time
+        with suppress(MemoryError):  # the others have to be told, too; a connection looks again after some time
             member.done()
 
 
