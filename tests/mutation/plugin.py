@@ -59,7 +59,14 @@ _TOO_LONG = (
 _ELSEWHERE = {"program"}
 """Fixtures of tests that share a process, which knows of no mutant: these are left out, too."""
 
-_PROGRAMS = {"running": "server/processes/test_process.py"}
+_WORKERS = ("processes/test_processes.py", "processes/test_renewal.py", "processes/test_stuck_workers.py")
+
+_PROGRAMS = {
+    "running": ("processes/test_process.py",),
+    "supervising": _WORKERS,
+    "workerprocess": _WORKERS,
+    "workers": _WORKERS,
+}
 """Of modules whose functions run in processes that their tests start: those tests are used, whatever the survey says.
 Such a process has mutmut's own switches, and is told of the mutant by its environment."""
 
@@ -177,7 +184,7 @@ def _surveyed(items: Items, *, is_live: bool) -> dict[str, Timings]:
     place.write_text(json.dumps(known))
     tests: dict[str, Timings] = defaultdict(dict)
     for name, (seconds, functions) in known.items():
-        programs = [module for module, file in _PROGRAMS.items() if file in name]
+        programs = [module for module, files in _PROGRAMS.items() if any(file in name for file in files)]
         for key in [*functions, *programs] if name in items else ():
             tests[key][name] = seconds
     return tests

@@ -140,7 +140,7 @@ def _test(wanted: list[str], arguments: argparse.Namespace) -> None:
         "-m",
         "not quiet",  # those that the ordinary round leaves out as slow are wanted: each is surveyed for its time
     ]
-    environment = os.environ | {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONHASHSEED": "0"}
+    environment = os.environ | {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONHASHSEED": "0", "PYTHONPATH": str(Path.cwd())}
     subprocess.run([sys.executable, "-m", "pytest", *options, *_tests_of(arguments.room)], env=environment, check=True)
 
 
