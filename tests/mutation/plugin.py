@@ -59,10 +59,11 @@ _TOO_LONG = (
 _ELSEWHERE = {"program"}
 """Fixtures of tests that share a process, which knows of no mutant: these are left out, too."""
 
-_WORKERS = ("processes/test_processes.py", "processes/test_renewal.py", "processes/test_stuck_workers.py")
+_WORKERS = ("test_processes.py", "test_renewal.py", "test_stuck_workers.py", "test_worker_metrics.py")
 
 _PROGRAMS = {
-    "running": ("processes/test_process.py",),
+    "running": ("test_process.py", *_WORKERS),
+    "servicemanager": ("test_servicemanager.py",),
     "supervising": _WORKERS,
     "workerprocess": _WORKERS,
     "workers": _WORKERS,
@@ -184,7 +185,7 @@ def _surveyed(items: Items, *, is_live: bool) -> dict[str, Timings]:
     place.write_text(json.dumps(known))
     tests: dict[str, Timings] = defaultdict(dict)
     for name, (seconds, functions) in known.items():
-        programs = [module for module, files in _PROGRAMS.items() if any(file in name for file in files)]
+        programs = [module for module, files in _PROGRAMS.items() if any(f"processes/{file}" in name for file in files)]
         for key in [*functions, *programs] if name in items else ():
             tests[key][name] = seconds
     return tests

@@ -73,8 +73,10 @@ def _module(path: Path, room: str) -> str:
 
 
 def _tests_of(room: str) -> list[str]:
-    """Return the folders of a room's own tests; the engine is tried by messages of its formats."""
-    return ["tests/engine", "tests/formats"] if room in {"engine", "formats"} else [f"tests/{room}"]
+    """Return the folders of a room's own tests. The engine is tried by messages of its formats, batches by a server."""
+    if room in {"engine", "formats"}:
+        return ["tests/engine", "tests/formats"]
+    return ["tests/server", "tests/batches"] if room == "server" else [f"tests/{room}"]
 
 
 def _prepared(folder: Path, room: str) -> dict[str, list[str]]:

@@ -190,7 +190,7 @@ class AccessLog(Observer):
 def _text(lines: list[Line]) -> list[str]:
     """Return lines of columns; an unknown value is `-`."""
     return [
-        f"{_time(int(started * 1000))} {beginning} {'-' if name is None else _column(name)} {end} "
+        f"{_time(int(started * 1000))} {beginning} {_column(name)} {end} "
         f"{_seconds(int(seconds * 1e6 + 0.5))} {code or ('-' if ending is COMPLETE else ending.value)}"
         for started, columns, name, seconds, code, ending in lines
         for beginning, end in (_columns(columns),)

@@ -20,6 +20,7 @@ from streamcodec.client import Client
 from streamcodec.engine.errors import LocalProtocolError
 from streamcodec.server import ServerOptions, open_listener, run_workers
 from streamcodec.server.processes.workers import reserve, share_out
+from streamcodec.server.sockets.opening import open_place
 from streamcodec.service import Service
 from tests.processes import announced
 from tests.server.asking import Asked, asking
@@ -266,6 +267,11 @@ main(["serve", "mine", "--port", "0", "--workers", "2"])
 def test_a_port_that_is_in_use_is_not_shared() -> None:
     with open_listener("127.0.0.1", 0, reuse_port=True) as other, pytest.raises(OSError, match="in use"):
         reserve("127.0.0.1", other.getsockname()[1])
+
+
+def test_a_port_is_shared_only_with_those_who_ask_for_it() -> None:
+    with open_place(port=0) as one, pytest.raises(OSError, match="in use"):
+        open_place(port=one.getsockname()[1])
 
 
 def test_options_that_do_not_go_together(capsys: pytest.CaptureFixture[str]) -> None:

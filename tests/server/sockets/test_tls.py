@@ -19,6 +19,7 @@ import trustme
 from streamcodec.client import Client, ServerError
 from streamcodec.engine.errors import RemoteProtocolError
 from streamcodec.server import AccessLog, ServerOptions
+from streamcodec.server.connection import waits
 from streamcodec.server.sockets.securing import Complaints
 from tests.server.models import models
 from tests.server.programs import server_here
@@ -339,6 +340,19 @@ def test_a_server_that_stops_does_not_wait_for_handshakes(backend: str) -> None:
         with server_here(models(), options, backend=backend, ssl_context=server_side()) as (server, address):
             wires = [stack.enter_context(Wire(address)) for _ in range(3)]
             wires[1].send(_hello()[:50])
+            until(lambda: server.load().connections == 3)
+
+
+def test_a_server_that_stops_does_not_wait_for_who_has_said_nothing(
+    backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only a handshake that has begun has the time to end."""
+    monkeypatch.setattr(waits, "_LAST_HANDSHAKE_SECONDS", 600.0)
+    with ExitStack() as stack:
+        options = ServerOptions(handshake_timeout=600, shutdown_timeout=600)
+        with server_here(models(), options, backend=backend, ssl_context=server_side()) as (server, address):
+            for _ in range(3):
+                stack.enter_context(Wire(address))
             until(lambda: server.load().connections == 3)
 
 
