@@ -6,8 +6,9 @@ import argparse
 import math
 import re
 import threading
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final, NoReturn, TypeVar
 
 from streamcodec.engine.errors import LocalProtocolError
 
@@ -18,6 +19,26 @@ UNITS: Final = "K, M, G or T (as 4G or 4GiB)"
 _MAX_DIGITS: Final = 12
 _ALL_PERMISSIONS: Final = 0o777
 _LOWEST_RATE: Final = 0.001
+
+
+T = TypeVar("T")
+
+_PARAMETER: Final = re.compile("[a-z]+(?:_[a-z]+)+")
+"""Names of options in Python."""
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose complaints name options as the command line does, also where the library says what is wrong."""
+
+    def in_flags(self, words: str) -> str:
+        """Put the flags of options in the place of their names in Python."""
+        actions = self._actions  # argparse has no other list of them
+        flags = {action.dest: action.option_strings[-1] for action in actions if action.option_strings}
+        return _PARAMETER.sub(lambda name: flags.get(name[0], name[0]), words)
+
+    def error(self, message: str) -> NoReturn:
+        """End with status 2, the usage and the message: the command line alone shows what is wrong."""
+        super().error(self.in_flags(message))
 
 
 class Once(argparse.Action):
@@ -39,6 +60,25 @@ class Once(argparse.Action):
 def given(options: argparse.Namespace, names: Iterable[str]) -> dict[str, Any]:
     """Return those of the options that were given."""
     return {name: value for name in names if (value := getattr(options, name, None)) is not None}
+
+
+@contextmanager
+def judged(options: argparse.Namespace) -> Iterator[None]:
+    """Refuse the command line where the library refuses the values of its options."""
+    try:
+        yield
+    except LocalProtocolError as error:
+        options.fail(str(error))
+
+
+def by_name(options: argparse.Namespace, flag: str, pairs: Iterable[tuple[str, T]]) -> dict[str, T]:
+    """Return the values of an option that is given once for each name."""
+    found: dict[str, T] = {}
+    for name, value in pairs:
+        if name in found:
+            options.fail(f"{flag}: {name!r} is given twice")
+        found[name] = value
+    return found
 
 
 def checked(check: Callable[[str], object]) -> Callable[[str], str]:

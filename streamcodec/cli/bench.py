@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from streamcodec import __version__
-from streamcodec.cli.arguments import count, rate, seconds, seconds_or_0
+from streamcodec.cli.arguments import checked, count, judged, rate, seconds, seconds_or_0
 from streamcodec.cli.benching.batches import batch_sizes
 from streamcodec.cli.benching.plan import LoadPlan
 from streamcodec.cli.benching.plot import check_plot, draw
@@ -26,6 +26,7 @@ from streamcodec.cli.inferring.request import WholeRequest, whole_request
 from streamcodec.cli.inferring.trust import add_trust, trusted
 from streamcodec.cli.output import say
 from streamcodec.client import Client
+from streamcodec.client.connections.address import Address
 from streamcodec.engine.errors import LocalProtocolError
 from streamcodec.engine.message import datatype_of_values
 from streamcodec.transports.tls.sockets import client_context
@@ -66,7 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Make the command's parser."""
     parser.description = _DESCRIPTION
     parser.epilog = _EPILOG
-    parser.add_argument("url", metavar="URL", help="of the server, as http://127.0.0.1:8000")
+    parser.add_argument("url", type=checked(Address.of), metavar="URL", help="of the server, as http://127.0.0.1:8000")
     parser.add_argument("--model", required=True, metavar="MODEL", help="name of the model")
     _add_load(parser)
     group = parser.add_argument_group("request")
@@ -86,7 +87,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE.svg",
         help="draw throughput and latencies; needs matplotlib (the extra plot), and also writes .png and .pdf",
     )
-    parser.set_defaults(run=run, fail=parser.error)
+    parser.set_defaults(run=run)
 
 
 def _add_load(parser: argparse.ArgumentParser) -> None:
@@ -117,7 +118,8 @@ def _add_load(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Measure and report."""
     if options.plot is not None:
-        check_plot(options.plot)
+        with judged(options):
+            check_plot(options.plot)
     for path in _paths(options):  # before anything is sent, because the run may not be repeatable
         check_writable(path, replaces=True)
     with _client(options) as client:  # and the model is to accept them

@@ -1,7 +1,8 @@
 """Commands: the list of commands, and the exit status for each way in which they end.
 
 Each command is a module with `add_arguments` and `run`. Only the called command is imported. A failure prints one line,
-with a link if the error has a code, and gives an exit status: 1 for a failure, 2 for wrong arguments.
+with a link if the error has a code, and gives an exit status of 1. What the command line alone shows to be wrong is
+the matter of the command's parser (`arguments.Parser`), which gives 2. Commands have its `error` as `options.fail`.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ from importlib import import_module
 from typing import Final
 
 from streamcodec import __version__
+from streamcodec.cli.arguments import Parser
 from streamcodec.cli.output import complain, flush, is_read
 from streamcodec.cli.statuses import BROKEN_PIPE, INTERRUPTED
-from streamcodec.engine.errors import MessageError, ProtocolError
+from streamcodec.engine.errors import LocalProtocolError, MessageError, ProtocolError
 
 _COMMANDS: Final = {
     "serve": ("serving.serve", "serve models over HTTP"),
@@ -41,8 +43,8 @@ examples:
   streamcodec fuzz http://127.0.0.1:8000 --model identity
   streamcodec inspect request.bin
 
-Each command has its own --help. The exit status is 0 for success, 1 for a failure, 2 if the command line cannot be
-read, 130 after Ctrl-C, and 141 if the output is a pipe that nobody reads any more.
+Each command has its own --help. The exit status is 0 for success, 1 for a failure, 2 for a wrong command line, 130
+after Ctrl-C, and 141 if the output is a pipe that nobody reads any more.
 """
 
 
@@ -61,7 +63,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         SystemExit: help was requested, or the arguments are wrong.
     """
     arguments = sys.argv[1:] if arguments is None else arguments
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="streamcodec",
         description="Move tensors over HTTP by the Binary Tensor Data Extension of the V2 inference protocol.",
         epilog=_EPILOG,
@@ -74,6 +76,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         command = commands.add_parser(name, help=text, formatter_class=_UNPRINTED)
         if name == called:
             import_module(f"streamcodec.cli.{module}").add_arguments(command)
+            command.set_defaults(fail=command.error, in_flags=command.in_flags)
         command.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     return parser.parse_args(arguments)
@@ -90,7 +93,8 @@ def run(options: argparse.Namespace) -> int:
             return BROKEN_PIPE
         link = f"; see {error.code.link}" if isinstance(error, MessageError) else ""
         told = getattr(options, "told", str)  # how the command words an error, if not as it is
-        complain("; ".join([told(error) or type(error).__name__, *getattr(error, "__notes__", ())]) + link)
+        words = options.in_flags(told(error)) if isinstance(error, LocalProtocolError) else told(error)
+        complain("; ".join([words or type(error).__name__, *getattr(error, "__notes__", ())]) + link)
         return 1
     return 0
 

@@ -6,6 +6,9 @@ import argparse
 import re
 from typing import Final
 
+from streamcodec.client.fields import checked_headers
+from streamcodec.engine.errors import LocalProtocolError
+
 _HEADER: Final = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([^\0-\x08\n-\x1f\x7f]*)")
 """A field of HTTP: a token, a colon, and a value without control characters (RFC 9110, 5.1 and 5.5)."""
 
@@ -28,4 +31,9 @@ def _header(text: str) -> tuple[str, str]:
     found = _HEADER.fullmatch(text)
     if found is None:
         raise argparse.ArgumentTypeError(f"{text!r} is not 'Name: value'")
-    return found[1], found[2].rstrip(" \t")
+    field = found[1], found[2].rstrip(" \t")
+    try:
+        checked_headers([field])
+    except LocalProtocolError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return field

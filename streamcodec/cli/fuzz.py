@@ -89,7 +89,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_bounds(parser)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the report for programs")
     parser.add_argument("--junit", type=Path, metavar="FILE", help="write the report for test runners")
-    parser.set_defaults(run=run, fail=parser.error)
+    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> None:

@@ -56,7 +56,7 @@ class RequestFields:
         Raises:
             LocalProtocolError: a field cannot be sent, or the credentials are invalid.
         """
-        self._headers = _checked(headers)
+        self._headers = checked_headers(headers)
         self._auth = address.credentials if auth is None else auth
         self._basics = [("Host", address.authority), ("User-Agent", f"streamcodec/{__version__}")]
         if self._auth is not None and not callable(self._auth):
@@ -82,7 +82,7 @@ class RequestFields:
         return sorted(_override(self.of_call(None), fields), key=_is_behind_host)
 
     def _of_call(self, headers: Headers | None) -> list[Field]:
-        fields = _override(self._headers, _checked(headers))
+        fields = _override(self._headers, checked_headers(headers))
         if callable(self._auth) and not any(name.lower() == "authorization" for name, _ in fields):
             fields = [_authorization(self._auth()), *fields]
         fields = _override(self._basics, fields)
@@ -99,7 +99,7 @@ def _override(fields: list[Field], winners: list[Field]) -> list[Field]:
     return [field for field in fields if field[0].lower() not in names] + winners
 
 
-def _checked(headers: Headers | None) -> list[Field]:
+def checked_headers(headers: Headers | None) -> list[Field]:
     """Return fields as pairs.
 
     Raises:

@@ -89,9 +89,9 @@ def on_disk(preparation: str, *arguments: str) -> Told:
         (FULL, "infer URL identity --input x=small.npy --resumable disk/state", f"{NO_SPACE}: 'disk/state'"),
         (READ_ONLY, "infer URL identity --input x=small.npy --resumable disk/state", f"{NO_WRITING}: 'disk/state'"),
         (READ_ONLY, "serve --port 0 --resumable-uploads 2 --upload-dir disk",
-         "upload_dir: disk: no file can be made here"),
+         "--upload-dir: disk: no file can be made here"),
         (READ_ONLY, "serve --port 0 --resumable-uploads 2 --upload-dir disk/new",
-         "upload_dir: disk/new: Read-only file system"),
+         "--upload-dir: disk/new: Read-only file system"),
     ],
 )  # fmt: skip
 def test_a_file_that_cannot_be_written(preparation: str, command: str, complaint: str, url: str) -> None:

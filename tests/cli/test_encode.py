@@ -141,8 +141,10 @@ def test_wrong_arguments(options: tuple[str, ...]) -> None:
 
 
 def test_a_parameter_that_is_given_twice(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["encode", "m", "x.bin", "--parameter", "a=1", "--parameter", "a=2"]) == 1
-    assert "a parameter is given twice" in capsys.readouterr().err
+    with pytest.raises(SystemExit) as caught:
+        main(["encode", "m", "x.bin", "--parameter", "a=1", "--parameter", "b=1", "--parameter", "a=2"])
+    assert caught.value.code == 2
+    assert "--parameter: 'a' is given twice" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)

@@ -25,8 +25,8 @@ from tests.server.wire import Wire, floats, head, infer_request, post
     ("arguments", "status", "words"),
     [
         ((), 2, "--upstream"),
-        (("--upstream", "nonsense"), 1, "a server's URL looks like"),
-        (("--upstream", "http://user:secret@x"), 1, "no user and password"),
+        (("--upstream", "nonsense"), 2, "a server's URL looks like"),
+        (("--upstream", "http://user:secret@x"), 2, "no user and password"),
         (("--upstream", "http://x", "--ssl-keyfile", "x"), 2, "there is no TLS without --ssl-certfile"),
         (("--upstream", "http://x", "--max-header", "0"), 2, "not a size"),
         (("--upstream", "http://x", "--allow", "generate,nothing"), 2, "'nothing' cannot be allowed"),
@@ -34,9 +34,17 @@ from tests.server.wire import Wire, floats, head, infer_request, post
         (("--upstream", "http://x", "--upstream", "http://x"), 2, "--upstream: it can be given once only"),
         (("--upstream", "http://x", "--allowed-host", "http://y"), 2, "an allowed host must be"),
         (("--upstream", "http://x", "--drain-delay", "-1"), 2, "--drain-delay"),
-        (("--upstream", "http://x", "--drain-delay", "40"), 1, "drain_delay must be at most shutdown_timeout"),
-        (("--upstream", "https://x", "--upstream-ca", "nothing"), 1, "upstream_ca='nothing': no certificates"),
-        (("--upstream", "http://x", "--upstream-ca", "nothing"), 1, "upstream_ca"),
+        (
+            ("--upstream", "http://x", "--drain-delay", "40"),
+            2,
+            "error: --drain-delay must be at most --shutdown-timeout",
+        ),
+        (
+            ("--upstream", "https://x", "--upstream-ca", "nothing"),
+            1,
+            "streamcodec: --upstream-ca='nothing': no certificates",
+        ),
+        (("--upstream", "http://x", "--upstream-ca", "nothing"), 1, "streamcodec: --upstream-ca"),
     ],
 )
 def test_wrong_arguments(

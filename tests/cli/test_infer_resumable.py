@@ -64,8 +64,10 @@ def test_the_command_goes_on_after_its_restart(files: Path, capsys: pytest.Captu
 
 def test_a_time_needs_a_request_that_is_resumed(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     request = ["infer", "http://127.0.0.1:1", "m", "--input", f"x={files / 'x.npy'}"]
-    assert main([*request, "--outage", "10m"]) == 1
-    assert "--resumable" in capsys.readouterr().err
+    with pytest.raises(SystemExit) as caught:
+        main([*request, "--outage", "10m"])
+    assert caught.value.code == 2
+    assert "add --resumable FILE" in capsys.readouterr().err
     for text in ("0", "-1s", "m", "1d", "nan", "inf", ""):
         with pytest.raises(SystemExit):
             main([*request, "--resumable", "f", f"--outage={text}"])

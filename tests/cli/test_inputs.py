@@ -49,8 +49,10 @@ def test_all_tensors_of_a_file_or_one(url: str, capsys: pytest.CaptureFixture[st
 
 
 def test_a_tensor_given_twice(url: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert _infer(url, "--input", "two.safetensors", "--input", "a=two.safetensors") == 1
-    assert "an input is given twice" in capsys.readouterr().err
+    with pytest.raises(SystemExit) as caught:
+        _infer(url, "--input", "two.safetensors", "--input", "a=two.safetensors")
+    assert caught.value.code == 2
+    assert "--input: 'a' is given twice" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])

@@ -162,8 +162,11 @@ def test_limits_that_cannot_be_meant(flag: str, value: str, complaint: str, caps
 
 def test_uploads_that_can_be_resumed(capsys: pytest.CaptureFixture[str]) -> None:
     assert _parsed("--resumable-uploads", "4", "--upload-dir", "here").resumable_uploads == 4
-    assert main(["serve", "--upload-dir", "here"]) == 1
-    assert "resumable_uploads" in capsys.readouterr().err
+    with pytest.raises(SystemExit) as caught:
+        main(["serve", "--upload-dir", "here"])
+    assert caught.value.code == 2
+    said = "--upload-dir keeps uploads, and there are none: say how many with --resumable-uploads"
+    assert f"error: {said}\n" in capsys.readouterr().err
 
 
 def _parsed(*words: str) -> argparse.Namespace:

@@ -7,11 +7,11 @@ import json
 import math
 from typing import Any, Final
 
+from streamcodec.cli.arguments import by_name
 from streamcodec.cli.fields import add_header
 from streamcodec.cli.inferring.trust import add_trust
 from streamcodec.client.exchange import Compression
 from streamcodec.engine.compression.inflate import ENCODINGS
-from streamcodec.engine.errors import LocalProtocolError
 from streamcodec.formats.v2.fields import SAGEMAKER_MEDIA_TYPE, VERTEX_AI_MEDIA_TYPE
 
 _MEDIA_TYPES: Final = {"sagemaker": SAGEMAKER_MEDIA_TYPE, "vertex-ai": VERTEX_AI_MEDIA_TYPE}
@@ -73,11 +73,7 @@ def add_compression(group: argparse._ArgumentGroup) -> None:
 
 
 def asked(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the arguments of `whole_request` for the options of `add_asking`, without the fields.
-
-    Raises:
-        LocalProtocolError: a parameter is given twice.
-    """
+    """Return the arguments of `whole_request` for the options of `add_asking`, without the fields."""
     return {
         "version": options.model_version,
         "outputs": options.outputs,
@@ -89,15 +85,8 @@ def asked(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def parameters_of(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the parameters of the request.
-
-    Raises:
-        LocalProtocolError: one is given twice.
-    """
-    parameters = dict(options.parameters)
-    if len(parameters) < len(options.parameters):
-        raise LocalProtocolError("a parameter is given twice")
-    return parameters
+    """Return the parameters of the request."""
+    return by_name(options, "--parameter", options.parameters)
 
 
 def media_type_of(options: argparse.Namespace) -> str | None:

@@ -7,6 +7,7 @@ import shlex
 from pathlib import Path
 from typing import BinaryIO, Final
 
+from streamcodec.cli.arguments import checked
 from streamcodec.cli.files import write
 from streamcodec.cli.inferring.asking import add_asking, add_compression, asked, compression_of
 from streamcodec.cli.inferring.inputs import add_inputs, given_inputs, made_inputs
@@ -15,6 +16,7 @@ from streamcodec.cli.inferring.request import WholeRequest, whole_request
 from streamcodec.cli.inferring.trust import trusted
 from streamcodec.cli.output import say
 from streamcodec.client import Client
+from streamcodec.client.connections.address import Address
 
 _LOCAL: Final = "http://127.0.0.1:8000"
 
@@ -45,8 +47,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", type=Path, metavar="FILE", help="to write")
     parser.add_argument("--force", action="store_true", help="replace the file if it exists already")
     server = parser.add_mutually_exclusive_group()
-    server.add_argument("--url", default=_LOCAL, metavar="URL", help="of the server (default: %(default)s)")
-    server.add_argument("--http", metavar="URL", help="write the whole message, for this server")
+    url = checked(Address.of)
+    server.add_argument("--url", type=url, default=_LOCAL, metavar="URL", help="of the server (default: %(default)s)")
+    server.add_argument("--http", type=url, metavar="URL", help="write the whole message, for this server")
     group = parser.add_argument_group("request")
     add_inputs(group)
     add_asking(group)

@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import median
 from typing import Final
 
-from streamcodec.cli.arguments import UNITS, count, duration, seconds, size, size_text
+from streamcodec.cli.arguments import UNITS, checked, count, duration, seconds, size, size_text
 from streamcodec.cli.files import check_free
 from streamcodec.cli.inferring.asking import add_asking, add_compression, compression_of, media_type_of, parameters_of
 from streamcodec.cli.inferring.inputs import add_inputs, given_inputs, made_inputs
@@ -21,6 +21,7 @@ from streamcodec.cli.inferring.trust import trusted
 from streamcodec.cli.output import complain, say
 from streamcodec.cli.progress import UploadProgress, shown_progress
 from streamcodec.client import Client, InferResult
+from streamcodec.client.connections.address import Address
 from streamcodec.engine.errors import LocalProtocolError
 from streamcodec.engine.events import TensorReceived
 from streamcodec.engine.memory.placement import Place
@@ -61,7 +62,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = _DESCRIPTION
     parser.epilog = _EPILOG
     parser.add_argument(
-        "url", metavar="URL", help="of the server, as http://127.0.0.1:8000 or http+unix://%%2Frun%%2Fx.sock"
+        "url",
+        type=checked(Address.of),
+        metavar="URL",
+        help="of the server, as http://127.0.0.1:8000 or http+unix://%%2Frun%%2Fx.sock",
     )
     parser.add_argument("model", metavar="MODEL", help="name of the model")
     group = parser.add_argument_group("request")
@@ -123,13 +127,15 @@ def _add_transfer(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Make the request, and show or write the outputs."""
+    compression = compression_of(options)
+    if options.outage is not None and options.resumable is None:
+        options.fail("--outage is for a request that is resumed: add --resumable FILE")
+    if options.resumable is not None and compression.request is not None:
+        options.fail("--resumable: a compressed request cannot be resumed; leave its compression out")
     if options.output_dir is not None:
         options.output_dir.mkdir(parents=True, exist_ok=True)
         for name in options.outputs or ():  # check now, and not after the model has done its work
             check_free(path_of(name, options.output_dir), replaces=options.force)
-    if options.outage is not None and options.resumable is None:
-        raise LocalProtocolError("--outage is for a request that is resumed: add --resumable FILE")
-    compression = compression_of(options)
     client = Client(
         options.url,
         timeout=options.timeout,

@@ -10,11 +10,13 @@ import argparse
 import sys
 import zipfile
 from collections.abc import Callable
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import numpy as np
 
+from streamcodec.cli.arguments import by_name
 from streamcodec.cli.inferring.making import random_inputs
 from streamcodec.client import Client
 from streamcodec.engine.errors import LocalProtocolError, ProtocolError, shown
@@ -48,16 +50,8 @@ def add_inputs(group: argparse._ArgumentGroup) -> None:
 
 
 def given_inputs(options: argparse.Namespace) -> Inputs:
-    """Return the inputs from files.
-
-    Raises:
-        LocalProtocolError: one is given twice.
-    """
-    pairs = [pair for each in options.inputs for pair in each]
-    inputs = dict(pairs)
-    if len(inputs) < len(pairs):
-        raise LocalProtocolError("an input is given twice")
-    return inputs
+    """Return the inputs from files."""
+    return by_name(options, "--input", chain.from_iterable(options.inputs))
 
 
 def made_inputs(options: argparse.Namespace, client: Client) -> Inputs:
@@ -68,8 +62,9 @@ def made_inputs(options: argparse.Namespace, client: Client) -> Inputs:
         ServerError: the server gives no metadata of the model; so are the other errors of the client.
     """
     given = given_inputs(options)
+    shapes = by_name(options, "--shape", ((each.name, each) for each in options.shapes))
     metadata = client.model_metadata(options.model, options.model_version)
-    made = random_inputs(metadata, options.shapes, size=options.size, seed=options.seed, without=given)
+    made = random_inputs(metadata, shapes, size=options.size, seed=options.seed, without=given)
     if not (made or given):
         raise LocalProtocolError("the model declares no inputs; give them with --shape, as --shape x:FP32:1,16")
     return {**made, **given}

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -81,7 +81,7 @@ def shape(text: str) -> Shape:
 
 
 def random_inputs(
-    metadata: Mapping[str, Any], shapes: Sequence[Shape], *, size: int, seed: int, without: Container[str] = ()
+    metadata: Mapping[str, Any], shapes: Mapping[str, Shape], *, size: int, seed: int, without: Container[str] = ()
 ) -> dict[str, Array]:
     """Make random inputs; none, if the model declares none and no shapes are given.
 
@@ -96,15 +96,12 @@ def random_inputs(
         LocalProtocolError: the metadata are invalid, a shape does not fit them, or an input would be too large.
     """
     declared = [each for each in _declared(metadata) if each.name not in without]
-    given = {each.name: each for each in shapes}
-    if len(given) < len(shapes):
-        raise LocalProtocolError("a --shape is given twice")
     known = {each.name for each in declared}
-    others = [each for each in shapes if each.name not in known]
+    others = [each for each in shapes.values() if each.name not in known]
     if declared and others:
         raise LocalProtocolError(f"no random input of the model is named {others[0].name!r}, as --shape says")
     generator = np.random.default_rng(seed)
-    found = [_resolved(each, given.get(each.name), size) for each in declared or others]
+    found = [_resolved(each, shapes.get(each.name), size) for each in declared or others]
     return {each.name: _values(generator, each) for each in found}
 
 

@@ -97,7 +97,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", dest="is_json", action="store_true", help="print the report as JSON")
     parser.add_argument("--html", type=Path, metavar="PAGE", help="write the report to a page that needs no other file")
     parser.add_argument("--force", action="store_true", help="replace PAGE if it exists already")
-    parser.set_defaults(run=run, refuse=parser.error)
+    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> None:
@@ -107,7 +107,7 @@ def run(options: argparse.Namespace) -> None:
         SystemExit: with status 1, the message is refused.
     """
     if options.header_length is not None and options.form not in _BODIES:
-        options.refuse("--header-length is for bodies; other forms declare the length of their header themselves")
+        options.fail("--header-length is for bodies; other forms declare the length of their header themselves")
     if options.html is not None:
         check_writable(options.html, replaces=options.force)
     try:

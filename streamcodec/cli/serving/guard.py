@@ -60,7 +60,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = _DESCRIPTION
     parser.epilog = _EPILOG
     parser.add_argument(
-        "--upstream", action=Once, required=True, metavar="URL", help="the server behind, as http://127.0.0.1:8001"
+        "--upstream",
+        action=Once,
+        type=checked(Guard),
+        required=True,
+        metavar="URL",
+        help="the server behind, as http://127.0.0.1:8001",
     )
     parser.add_argument(
         "--upstream-ca",
@@ -75,7 +80,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_limits(parser)
     add_logging(parser, has_statistics=False)
     add_guard_metrics(parser)
-    parser.set_defaults(run=run, fail=parser.error)
+    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> None:
@@ -101,7 +106,7 @@ def run(options: argparse.Namespace) -> None:
         upstream_ca=options.upstream_ca,
         null_is_nan=options.nonfinite == "null",
     )
-    make()  # an invalid URL is reported before anything is opened
+    make()  # certificates that cannot be read are reported before anything is opened
     collect_seldom()
     with open_place(**place) as listener, access_log(options) as logs:
         guard = make(observer=[*logs, *counters])

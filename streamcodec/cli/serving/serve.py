@@ -133,7 +133,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_requests(parser)
     _add_clients(parser)
     add_limits(parser)
-    parser.set_defaults(run=run, fail=parser.error)
+    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> None:

@@ -12,7 +12,7 @@ import threading
 from dataclasses import fields
 from typing import Any, Final
 
-from streamcodec.cli.arguments import given
+from streamcodec.cli.arguments import given, judged
 from streamcodec.engine.errors import LocalProtocolError
 from streamcodec.engine.record import record, replaced
 from streamcodec.runtime.descriptors import free_descriptors
@@ -109,7 +109,8 @@ def sizes_of(options: argparse.Namespace, *, processes: int = 1) -> Sizes:
         chosen |= small_options(part)
         chosen["max_memory_bytes"] *= processes
         pool_bytes = small_pool_bytes(part)
-    server_options = ServerOptions(**{"max_memory_bytes": left.budget, **chosen, **own})
+    with judged(options):
+        server_options = ServerOptions(**{"max_memory_bytes": left.budget, **chosen, **own})
     if server_options.max_memory_bytes // processes < _MUCH_MEMORY_BYTES:
         # Large blocks always come from the system, and go back to it. Else the GNU C library keeps freed memory for the
         # next allocation: each freed large block raises the size from which blocks come from the system to its own
