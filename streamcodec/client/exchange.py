@@ -56,6 +56,7 @@ _SUCCESS: Final = range(200, 300)
 _FAILURE: Final = range(500, 600)
 _NOT_UNDERSTOOD: Final = frozenset({400, 415, 422, 500})
 """How servers have been seen to refuse a request whose tensors they take for JSON."""
+_NOT_FOUND: Final = 404
 _READ_ONLY: Final = {"GET", "HEAD"}
 _SHOWN_OUTPUTS: Final = 8
 _KINDS: Final[dict[type, str]] = {dict: "object", list: "array"}
@@ -537,7 +538,10 @@ class ClientExchange:
         return self._error(head, (text if error is None else error)[:_MAX_ERROR_TEXT] or "no further text")
 
     def _error(self, head: ResponseHead, text: str) -> ServerError:
-        return ServerError(head.status, text, Headers(head.fields.items))
+        error = ServerError(head.status, text, Headers(head.fields.items))
+        if head.status == _NOT_FOUND and "/v2/v2" in self._target:
+            error.add_note("the URL of the server ends in /v2, which every path begins with: leave it off")
+        return error
 
     def _text(self) -> str:
         return "" if self._collector is None else self._collector.data.decode("utf-8", "replace")

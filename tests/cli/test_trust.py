@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -37,6 +38,19 @@ def test_a_server_is_trusted_by_the_option_that_the_refusal_names(
     assert "for a CA of your own, --ca PATH names a file with the CA's certificate" in capsys.readouterr().err
     AUTHORITY.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
     assert _run(words, url, tmp_path, "--ca", str(tmp_path / "ca.pem")) == 0
+
+
+@each_command
+def test_a_server_that_wants_a_certificate_of_the_client(
+    words: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    context = server_side()
+    context.verify_mode = ssl.CERT_REQUIRED
+    AUTHORITY.configure_trust(context)
+    AUTHORITY.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    with server_here(models(), ssl_context=context) as (_, (_, port)):
+        assert _run(words, f"https://localhost:{port}", tmp_path, "--ca", str(tmp_path / "ca.pem")) == 1
+    assert "the server requires a certificate of the client; no option gives it one" in capsys.readouterr().err
 
 
 @each_command

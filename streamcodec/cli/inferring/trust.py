@@ -9,7 +9,7 @@ from typing import Final
 
 from streamcodec.client.connections.reaching import TRUST_ARGUMENT
 from streamcodec.engine.errors import LocalProtocolError
-from streamcodec.transports.tls.sockets import client_context
+from streamcodec.transports.tls.sockets import CERTIFICATE_ADVICE, client_context
 
 _FLAG: Final = "--ca"
 
@@ -23,8 +23,12 @@ def add_trust(group: argparse._ArgumentGroup) -> None:
         metavar="PATH",
         help="trust the certificates of this file or folder, and not those that the system trusts; for https",
     )
-    # An error of `Client` names its argument, this command its option.
-    group.set_defaults(told=lambda error: str(error).replace(TRUST_ARGUMENT, f"{_FLAG} PATH"))
+    # An error of `Client` names its arguments, this command its option.
+    group.set_defaults(
+        told=lambda error: (
+            str(error).replace(TRUST_ARGUMENT, f"{_FLAG} PATH").replace(CERTIFICATE_ADVICE, "no option gives it one")
+        )
+    )
 
 
 def trusted(options: argparse.Namespace) -> ssl.SSLContext | None:

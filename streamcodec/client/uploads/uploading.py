@@ -44,6 +44,8 @@ _MAX_RECORD_BYTES: Final = 128 << 10
 
 _MAX_DIGITS: Final = 15
 _NOT_FOUND: Final = 404
+_NOT_ABOUT_UPLOADS: Final = {401, 403, _NOT_FOUND}
+"""Refusals of a request for an upload that a server without uploads would give to any other, too."""
 _CREATED: Final = 201
 _WRONG_OFFSET: Final = 409
 _TOO_SLOW: Final = 408
@@ -269,7 +271,7 @@ class Uploading:
         status = exchange.status if isinstance(error, ServerError) else None
         is_final = status is not None and exchange.field(b"upload-complete") == "?1"  # the model has refused it
         if is_final or not self._is_passing(error, status):
-            if self._location is None:
+            if not (self._location is not None or is_final or status in _NOT_ABOUT_UPLOADS):
                 error.add_note(_NEEDED)
             self._forget()
             try:

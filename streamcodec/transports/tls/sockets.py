@@ -45,6 +45,9 @@ POLLIN: Final[int] = getattr(select, "POLLIN", 1)
 POLLOUT: Final[int] = getattr(select, "POLLOUT", 4)
 """Events of `select.poll`; systems without it have these numbers instead."""
 
+CERTIFICATE_ADVICE: Final = "ssl_context.load_cert_chain() gives it one"
+"""What a client can do that has to show a certificate. Programs have other advice in its place."""
+
 _BUSY: Final = (ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
@@ -273,7 +276,7 @@ def _broken(error: ssl.SSLError) -> ConnectionError:
         return _cut()
     reason = error.reason or str(error)
     if "ALERT_CERTIFICATE_REQUIRED" in reason:
-        reason += ": the server requires a certificate of the client; ssl_context.load_cert_chain() gives it one"
+        reason += f": the server requires a certificate of the client; {CERTIFICATE_ADVICE}"
     elif "ALERT" in reason and ("CERTIFICATE" in reason or "UNKNOWN_CA" in reason):
         reason = f"the server refuses the certificate of the client: {reason}"
     return ConnectionAbortedError(f"TLS failed: {reason}")

@@ -222,6 +222,18 @@ def _reset(sock: socket.socket) -> None:
 
 
 @KINDS
+@pytest.mark.parametrize("end", ["/v2", "/v2/"])
+def test_a_url_that_ends_in_v2(kind: Kind, end: str) -> None:
+    missing = response(b"", status="404 Not Found")
+    with scripted([missing, missing]) as server, kind.client(server.url + end) as client:
+        for call in (lambda: client.infer("identity", INPUTS), lambda: client.call("model_metadata", "identity")):
+            with pytest.raises(ServerError, match="404") as caught:
+                call()
+            said = "the URL of the server ends in /v2, which every path begins with: leave it off"
+            assert caught.value.__notes__ == [said]
+
+
+@KINDS
 def test_a_server_that_breaks_the_connection_after_its_refusal_is_still_heard(kind: Kind) -> None:
     refusal = response(b'{"error":"too large for me"}', status="413 Content Too Large")
 

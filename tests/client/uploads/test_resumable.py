@@ -181,6 +181,7 @@ def test_the_words_of_the_server_are_raised_at_once(served: tuple[Server, Addres
             with pytest.raises(ServerError) as caught:
                 driver.infer(model, inputs, resumable=True)
             assert caught.value.status == status
+            assert not hasattr(caught.value, "__notes__"), "the server offers uploads"
 
 
 def test_a_server_that_does_not_offer_it_is_an_error() -> None:
@@ -190,6 +191,9 @@ def test_a_server_that_does_not_offer_it_is_an_error() -> None:
         assert caught.value.__notes__ == [
             "resumable needs a server that offers uploads that can be resumed, as `serve --resumable-uploads 4` does"
         ]
+        with pytest.raises(ServerError, match="there is no model 'nobody'") as caught:
+            client.infer("nobody", {"x": X}, resumable=True)
+        assert not hasattr(caught.value, "__notes__")
 
 
 def test_a_restarted_client_goes_on(
