@@ -77,6 +77,39 @@ def test_without_a_folder_outputs_are_shown_and_no_file_is_written(
     assert [path.name for path in folder.iterdir()] == ["x.npy"]
 
 
+def test_a_request_without_inputs_is_told(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A model may have no inputs, so it is sent."""
+    assert main(["infer", url, "declared"]) == 1
+    said = "; the request has no inputs: --input gives one, and --random makes all; see "
+    complaint = capsys.readouterr().err
+    assert complaint.startswith("streamcodec: 400: the model also needs the input 'x' ($.inputs)")
+    assert said in complaint
+    assert main(["infer", url, "identity"]) == 0
+    assert capsys.readouterr() == ("", "streamcodec: the answer has no outputs\n")
+    assert _infer(url, "nobody") == 1
+    assert said not in capsys.readouterr().err
+
+
+def test_a_url_that_ends_in_v2(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert _infer(f"{url}/v2", "identity") == 1
+    assert (
+        "; the URL of the server ends in /v2, which every path begins with: leave it off; see"
+        in capsys.readouterr().err
+    )
+
+
+def test_a_model_that_is_missing_has_nothing_to_do_with_uploads(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert _infer(url, "nobody", "--resumable", "state") == 1
+    assert capsys.readouterr().err.startswith("streamcodec: 404: there is no model 'nobody'; see ")
+
+
+def test_a_file_in_the_place_of_the_folder(url: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert _infer(url, "identity", "--output-dir", "x.npy") == 1
+    said = "streamcodec: --output-dir x.npy: it is a file, and has to be a directory\n"
+    assert capsys.readouterr().err == said
+    assert [path.name for path in folder.iterdir()] == ["x.npy"]
+
+
 def test_bf16_is_shown_by_its_values(url: str, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("ml_dtypes")
     np.save("x.npy", np.array([1, -2.5, 3.140625, np.inf], np.float32))

@@ -184,6 +184,19 @@ def test_inputs_that_cannot_be_read(
     assert "cannot read" in capsys.readouterr().err
 
 
+def test_files_of_no_kind_that_is_read(capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("x.py", "text.npy"):
+        Path(name).write_text("text")
+        with pytest.raises(SystemExit):
+            _infer("http://127.0.0.1:1", "--input", f"x={name}")
+        said = f"cannot read '{name}': it holds no numbers or texts of a kind that is read: .npy, .npz, .safetensors, ."
+        assert said in capsys.readouterr().err
+    Path("short.npy").write_bytes(b"\x93NUMPY\x01\x00\x02\x00{}")
+    with pytest.raises(SystemExit):
+        _infer("http://127.0.0.1:1", "--input", "x=short.npy")
+    assert "of a kind that is read" not in capsys.readouterr().err
+
+
 @pytest.mark.slow
 def test_a_pipe(url: str) -> None:
     """Which cannot be searched, unlike a file."""

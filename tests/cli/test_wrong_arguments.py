@@ -33,6 +33,8 @@ ENCODE = ("encode", "m", "body", "--input", "x=x.npy")
         ((*INFER, "--input", "x=x.npy"), "--input: 'x' is given twice"),
         ((*BENCH, "--shape", "a:1", "--shape", "a:2"), "--shape: 'a' is given twice"),
         ((*INFER, "--parameter", "a=1", "--parameter", "a=1"), "--parameter: 'a' is given twice"),
+        ((*INFER, "--shape", "y:FP32:1"), "--shape is for random inputs: add --random"),
+        ((*ENCODE, "--shape", "y:FP32:1"), "--shape is for random inputs: add --random"),
         ((*INFER, "--resumable", "state", "--compress"), "--resumable: a compressed request cannot be resumed"),
         ((*BENCH, "--plot", "x.txt"), "--plot x.txt: the name must end in .pdf, .png, .svg"),
         (("serve", "--drain-delay", "31"), "--drain-delay must be at most --shutdown-timeout, 30, not 31"),

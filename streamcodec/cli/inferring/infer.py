@@ -20,7 +20,7 @@ from streamcodec.cli.inferring.outputs import OutputFiles, path_of
 from streamcodec.cli.inferring.trust import trusted
 from streamcodec.cli.output import complain, say
 from streamcodec.cli.progress import UploadProgress, shown_progress
-from streamcodec.client import Client, InferResult
+from streamcodec.client import Client, InferResult, ServerError
 from streamcodec.client.connections.address import Address
 from streamcodec.engine.errors import LocalProtocolError
 from streamcodec.engine.events import TensorReceived
@@ -133,6 +133,8 @@ def run(options: argparse.Namespace) -> None:
     if options.resumable is not None and compression.request is not None:
         options.fail("--resumable: a compressed request cannot be resumed; leave its compression out")
     if options.output_dir is not None:
+        if options.output_dir.is_file():
+            raise NotADirectoryError(f"--output-dir {options.output_dir}: it is a file, and has to be a directory")
         options.output_dir.mkdir(parents=True, exist_ok=True)
         for name in options.outputs or ():  # check now, and not after the model has done its work
             check_free(path_of(name, options.output_dir), replaces=options.force)
@@ -151,6 +153,8 @@ def run(options: argparse.Namespace) -> None:
         if options.output_dir is not None:
             files = stack.enter_context(OutputFiles.opened(options))
         times, result = _call(client, options, None if files is None else files.place)
+        if not result.tensors:
+            complain("the answer has no outputs")
         options.inputs.clear()  # Windows replaces no file that is mapped, and an output may replace an input
         if options.repeat > 1:
             shortest, middle, longest = (f"{seconds * 1e3:.2f}" for seconds in (min(times), median(times), max(times)))
@@ -179,7 +183,12 @@ def _call(client: Client, options: argparse.Namespace, place: Place | None) -> t
             **({} if options.resumable is None else {"resumable": options.resumable, "on_resume": upload.resumed}),
             **({} if options.outage is None else {"outage": options.outage}),
         )
-        return _repeat(call, options.repeat)
+        try:
+            return _repeat(call, options.repeat)
+        except ServerError as error:
+            if not inputs:
+                error.add_note("the request has no inputs: --input gives one, and --random makes all")
+            raise
 
 
 def _repeat(call: Callable[[], InferResult], repetitions: int) -> tuple[list[float], InferResult]:

@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 _TENSORS: Final = ".safetensors"
 _ARCHIVE: Final = ".npz"
-_IMAGES: Final = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"})
+_IMAGES: Final = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
 
 
 def add_inputs(group: argparse._ArgumentGroup) -> None:
@@ -51,6 +51,8 @@ def add_inputs(group: argparse._ArgumentGroup) -> None:
 
 def given_inputs(options: argparse.Namespace) -> Inputs:
     """Return the inputs from files."""
+    if options.shapes and not getattr(options, "is_random", True):  # `bench` always makes the others
+        options.fail("--shape is for random inputs: add --random")
     return by_name(options, "--input", chain.from_iterable(options.inputs))
 
 
@@ -94,7 +96,13 @@ def _read(read: Callable[..., T], path: str, *others: object) -> T:
 
 def _map(path: str) -> Array:
     """Map a .npy file into memory; the array stays on disk until it is sent."""
-    array = np.load(path, mmap_mode="r", allow_pickle=False)
+    try:
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except ValueError as error:
+        if "pickle" not in str(error):
+            raise
+        kinds = ", ".join((".npy", _ARCHIVE, _TENSORS, *_IMAGES))
+        raise ValueError(f"it holds no numbers or texts of a kind that is read: {kinds}") from None
     if isinstance(array, np.ndarray):
         return array
     array.close()
