@@ -249,11 +249,16 @@ def test_where_is_said_first_and_then_what(folder: Path) -> None:
     ]
 
 
-def test_a_port_in_use(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    "command",
+    [("serve",), ("serve", "--workers", "2"), ("guard", "--upstream", "http://127.0.0.1:1")],
+    ids=" ".join,
+)
+def test_a_port_in_use(command: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         number = taken.getsockname()[1]
-        assert main(["serve", "--port", str(number)]) == 1
-    expected = f"port {number} of 127.0.0.1 is in use; stop its user, or choose another with --port (0 picks one)"
+        assert main([*command, "--port", str(number)]) == 1
+    expected = f"port {number} of 127.0.0.1 is in use; stop its user, or choose another --port (0 picks one)"
     assert capsys.readouterr().err == f"streamcodec: {expected}\n"
 
 
@@ -274,7 +279,7 @@ def test_a_host_that_is_none_of_ours(host: str, words: str, capsys: pytest.Captu
     [
         (
             PermissionError(13, "Permission denied"),
-            "you may not listen on port 80; choose one of 1024 or more with --port",
+            "you may not listen on port 80; choose a --port of 1024 or more",
         ),
         (OSError(24, "Too many open files"), "[Errno 24] Too many open files"),
     ],

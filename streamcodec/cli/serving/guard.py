@@ -11,7 +11,7 @@ from streamcodec.cli.logs import access_log, add_logging, set_up_logging
 from streamcodec.cli.serving.encryption import add_encryption, context_of
 from streamcodec.cli.serving.hosts import add_allowed_hosts
 from streamcodec.cli.serving.metrics import add_guard_metrics, guard_counters
-from streamcodec.cli.serving.places import add_places, announce, place_of_options
+from streamcodec.cli.serving.places import add_places, announce, listening_at, place_of_options
 from streamcodec.cli.serving.sparing import add_small, sizes_of
 from streamcodec.client.connections.timeouts import Timeout
 from streamcodec.engine.record import replaced
@@ -108,7 +108,7 @@ def run(options: argparse.Namespace) -> None:
     )
     make()  # certificates that cannot be read are reported before anything is opened
     collect_seldom()
-    with open_place(**place) as listener, access_log(options) as logs:
+    with listening_at(place), open_place(**place) as listener, access_log(options) as logs:
         guard = make(observer=[*logs, *counters])
         where = place_of(listener, place.get("host", ""))
         found = sizes.text(guard.max_connections)

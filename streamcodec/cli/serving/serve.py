@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import errno
 import os
-import socket
 import ssl
 import threading
 import time
@@ -27,7 +25,7 @@ from streamcodec.cli.serving.hosts import add_allowed_hosts
 from streamcodec.cli.serving.limits import add_limits, flag_of
 from streamcodec.cli.serving.loading import USUAL_NAMES, Loaded, LoadingError, load, load_anew
 from streamcodec.cli.serving.metrics import add_metrics, board_of, check_metrics, counters, published
-from streamcodec.cli.serving.places import add_places, announce, place_of_options
+from streamcodec.cli.serving.places import add_places, announce, listening_at, place_of_options
 from streamcodec.cli.serving.reloading import Watcher, joined, supervise, wait
 from streamcodec.cli.serving.sparing import Sizes, sizes_of
 from streamcodec.engine.errors import LocalProtocolError, ProtocolError
@@ -43,12 +41,6 @@ from streamcodec.service.policies import CorsPolicy
 
 if TYPE_CHECKING:
     from streamcodec.metrics.board import Board
-
-_UNKNOWN_HOST: Final = {
-    getattr(socket, name, None)
-    for name in ("EAI_NONAME", "EAI_NODATA", "EAI_AGAIN", "EAI_FAIL", "EAI_ADDRFAMILY", "EAI_FAMILY")
-} - {None}
-"""The error numbers of `socket.create_server` for a failed look-up of a name."""
 
 _THREADS_SECONDS: Final = 1.0
 """Time for threads to end after the server; threads that answer requests take a moment."""
@@ -152,17 +144,14 @@ def run(options: argparse.Namespace) -> None:
     service = _service(loaded, options, sizes)
     server_options = sizes.options
     ssl_context = context_of(options)
-    try:
-        with access_log(options) as logs, open_place(**place) as listener:
-            server = Server(service, server_options, observer=counters(options, service, logs), ssl_context=ssl_context)
-            collect_seldom()
-            where = place_of(listener, place.get("host", ""))
-            found = sizes.text(server.max_connections)
-            tell = partial(announce, options, *where, *_description(loaded, service).split("\n"), found)
-            anew = partial(_read_anew, options, service)
-            status = serve_until_signal(server, listener, tell, server_options.shutdown_timeout, anew)
-    except OSError as error:
-        raise _cannot_listen(error, place) from None
+    with listening_at(place), access_log(options) as logs, open_place(**place) as listener:
+        server = Server(service, server_options, observer=counters(options, service, logs), ssl_context=ssl_context)
+        collect_seldom()
+        where = place_of(listener, place.get("host", ""))
+        found = sizes.text(server.max_connections)
+        tell = partial(announce, options, *where, *_description(loaded, service).split("\n"), found)
+        anew = partial(_read_anew, options, service)
+        status = serve_until_signal(server, listener, tell, server_options.shutdown_timeout, anew)
     if server.unfinished_calls:
         os._exit(status)  # models are still running in threads, and the interpreter would wait for them
     _leave_threads(status)
@@ -205,21 +194,18 @@ def _run_workers(options: argparse.Namespace, place: dict[str, Any]) -> NoReturn
             complain(str(error))
             raise SystemExit(1) from None
 
-    try:
-        with board_of(options) as board:
-            status = run_workers(
-                make_service,
-                options.workers,
-                **place,
-                options=server_options,
-                observing=partial(_observing, options, board),
-                on_worker_end=None if board is None else board.ended,
-                describe=lambda service: _description(served[service], service),
-                on_listening=lambda host, number, text: announce(options, host, number, *text.split("\n"), found),
-                ssl_context=None if options.ssl_certfile is None else certificate,
-            )
-    except OSError as error:
-        raise _cannot_listen(error, place) from None
+    with listening_at(place), board_of(options) as board:
+        status = run_workers(
+            make_service,
+            options.workers,
+            **place,
+            options=server_options,
+            observing=partial(_observing, options, board),
+            on_worker_end=None if board is None else board.ended,
+            describe=lambda service: _description(served[service], service),
+            on_listening=lambda host, number, text: announce(options, host, number, *text.split("\n"), found),
+            ssl_context=None if options.ssl_certfile is None else certificate,
+        )
     raise SystemExit(status)
 
 
@@ -268,24 +254,6 @@ def _service(loaded: Loaded, options: argparse.Namespace, sizes: Sizes) -> Servi
     if refused := [*(_SERVICE[name] for name in others), *map(flag_of, limits)]:
         options.fail(f"{', '.join(refused)}: {loaded.source} is a Service; set these where it is made")
     return loaded.served
-
-
-def _cannot_listen(error: OSError, place: dict[str, Any]) -> OSError:
-    """Return an error that says what to do if the server cannot listen; return other errors unchanged."""
-    if "host" not in place:
-        return OSError(error.strerror) if error.strerror else error
-    host, number = place["host"], place["port"]
-    if error.errno in _UNKNOWN_HOST:
-        words = f"there is no host {host!r}; --host takes a name or an address of this machine, as 0.0.0.0 for all"
-    elif error.errno == errno.EADDRINUSE:
-        words = f"port {number} of {host} is in use; stop its user, or choose another with --port (0 picks one)"
-    elif error.errno == errno.EACCES:
-        words = f"you may not listen on port {number}; choose one of 1024 or more with --port"
-    elif error.errno == errno.EADDRNOTAVAIL:
-        words = f"{host} is not an address of this machine; --host takes one that is, or 0.0.0.0 for all"
-    else:
-        return error
-    return OSError(words)
 
 
 def _leave_threads(status: int) -> None:

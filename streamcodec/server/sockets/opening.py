@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import socket
+from typing import Final
 
 from streamcodec.engine.errors import LocalProtocolError
 from streamcodec.server.sockets.handover import SharedListener
 from streamcodec.server.sockets.unixsocket import PERMISSIONS, UnixListener, UnixPath, open_unix_listener
 from streamcodec.transports.sockets.unix import AF_UNIX
+
+_UNKNOWN_HOST: Final = {
+    getattr(socket, name, None)
+    for name in ("EAI_NONAME", "EAI_NODATA", "EAI_AGAIN", "EAI_FAIL", "EAI_ADDRFAMILY", "EAI_FAMILY")
+} - {None}
+"""The error numbers of `socket.create_server` for a failed look-up of a name."""
 
 
 def open_listener(host: str, port: int, *, reuse_port: bool = False) -> socket.socket:
@@ -27,6 +35,34 @@ def open_listener(host: str, port: int, *, reuse_port: bool = False) -> socket.s
         return socket.create_server((host, port), family=family, backlog=1024, reuse_port=reuse_port)
     except ValueError:
         raise LocalProtocolError("this system cannot share a port (SO_REUSEPORT)") from None
+    except OSError as error:
+        raise cannot_listen(error, host, port) from None
+
+
+def cannot_listen(error: OSError, host: str, port: int, dashes: str = "") -> OSError:
+    """Return an error that says what to do if a server cannot listen; other errors stay as they are.
+
+    Args:
+        error: of the system.
+        host: where it was to listen.
+        port: as well.
+        dashes: what stands before the names `host` and `port`, on a command line.
+    """
+    if error.errno in _UNKNOWN_HOST:
+        words = (
+            f"there is no host {host!r}; {dashes}host takes a name or an address of this machine, as 0.0.0.0 for all"
+        )
+    elif error.errno == errno.EADDRINUSE:
+        words = f"port {port} of {host} is in use; stop its user, or choose another {dashes}port (0 picks one)"
+    elif error.errno == errno.EACCES:
+        words = f"you may not listen on port {port}; choose a {dashes}port of 1024 or more"
+    elif error.errno == errno.EADDRNOTAVAIL:
+        words = f"{host} is not an address of this machine; {dashes}host takes one that is, or 0.0.0.0 for all"
+    else:
+        return error
+    told = type(error)(words)
+    told.errno = error.errno
+    return told
 
 
 def open_place(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import sys
@@ -13,6 +14,7 @@ import pytest
 from streamcodec.cli import main
 from streamcodec.client import Client
 from streamcodec.server import ServerOptions, open_listener
+from streamcodec.server.sockets.opening import open_place
 from tests.server.programs import MODELS, serving
 from tests.server.wire import GET_LIVE, Wire, post
 
@@ -211,3 +213,13 @@ def test_options_have_defaults_that_end_every_wait() -> None:
     assert 0 < options.read_timeout <= options.idle_timeout < 3600
     assert 0 < options.write_timeout < 3600
     assert 0 < options.shutdown_timeout < 3600
+
+
+def test_a_port_in_use_is_told_in_a_program() -> None:
+    """In the words of the command line, with the names of the arguments."""
+    with open_listener("127.0.0.1", 0) as taken:
+        port = taken.getsockname()[1]
+        words = rf"^port {port} of 127.0.0.1 is in use; stop its user, or choose another port \(0 picks one\)$"
+        with pytest.raises(OSError, match=words) as caught:
+            open_place(port=port)  # as `run` does
+    assert caught.value.errno == errno.EADDRINUSE
