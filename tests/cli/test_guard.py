@@ -9,12 +9,15 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
 from streamcodec.cli import main
 from streamcodec.cli.serving import guard as command
+from streamcodec.client.connections.address import Address
 from streamcodec.guard import Guard
+from tests.ports import free_port
 from tests.processes import announced
 from tests.server.models import models
 from tests.server.programs import ROOT, server_here
@@ -94,8 +97,48 @@ def test_where_it_listens(
     assert begun == [7]
     first, second, found = capsys.readouterr().out.splitlines()
     assert found.startswith("found: ")
+    assert "models" not in found
     assert first.startswith("listening on http://127.0.0.1:" if form == "port" else "listening on http+unix://%2F")
     assert second == "guarding http://x:1"
+
+
+@pytest.mark.parametrize(
+    ("host", "upstream"),
+    [
+        ("127.0.0.1", "http://127.0.0.1:PORT"),
+        ("127.0.0.1", "http://localhost:PORT/below"),
+        ("localhost", "https://127.0.0.1:PORT"),
+        ("0.0.0.0", "http://127.0.0.1:PORT"),  # noqa: S104 - nobody is served
+    ],
+)
+def test_a_guard_of_itself_is_refused(host: str, upstream: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A request would take one connection after the other, until there are no more."""
+    port = str(free_port())
+    with pytest.raises(SystemExit) as ended:
+        main(["guard", "--host", host, "--port", port, "--upstream", upstream.replace("PORT", port)])
+    assert ended.value.code == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert ": this is the guard itself; requests would go in a circle\n" in printed.err
+
+
+def test_a_guard_of_its_own_socket_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "s"
+    with pytest.raises(SystemExit):
+        main(["guard", "--uds", str(path), "--upstream", f"http+unix://{quote(str(path), safe='')}"])
+    assert "this is the guard itself" in capsys.readouterr().err
+
+
+def test_others_at_the_same_port_are_no_circle() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        for host in ("192.0.2.1", "nobody.invalid", "[::1]", "0.0.0.0"):  # noqa: S104 - it leads to this machine
+            itself = command.is_itself(Address.of(f"http://{host}:{port}"), listener)
+            assert itself == (host == "0.0.0.0"), host  # noqa: S104
+    with socket.create_server(("0.0.0.0", 0)) as listener:  # noqa: S104 - nobody is served
+        port = listener.getsockname()[1]
+        assert not command.is_itself(Address.of(f"http://192.0.2.1:{port}"), listener)
+        assert not command.is_itself(Address.of("http://127.0.0.1:1"), listener)
 
 
 @pytest.mark.slow

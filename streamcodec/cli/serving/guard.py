@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import socket
+from contextlib import suppress
 from functools import partial
+from ipaddress import ip_address
 from typing import Final
 
 from streamcodec.cli.arguments import UNITS, Once, checked, count, given, seconds, seconds_or_0, size, size_text
@@ -13,6 +16,7 @@ from streamcodec.cli.serving.hosts import add_allowed_hosts
 from streamcodec.cli.serving.metrics import add_guard_metrics, guard_counters
 from streamcodec.cli.serving.places import add_places, announce, listening_at, place_of_options
 from streamcodec.cli.serving.sparing import add_small, sizes_of
+from streamcodec.client.connections.address import Address
 from streamcodec.client.connections.timeouts import Timeout
 from streamcodec.engine.record import replaced
 from streamcodec.guard import ALLOWANCES, ANSWER_TIMEOUT, GUARD_LIMITS, Guard
@@ -20,6 +24,7 @@ from streamcodec.guard.rules.allowing import Routes
 from streamcodec.server import ServerOptions
 from streamcodec.server.processes.running import collect_seldom, serve_until_signal
 from streamcodec.server.sockets.opening import open_place, place_of
+from streamcodec.server.sockets.unixsocket import UnixListener
 
 _DESCRIPTION = """\
 Stand in front of a V2 inference server, and pass only correct inference requests to it. A request that breaks a rule of
@@ -109,14 +114,33 @@ def run(options: argparse.Namespace) -> None:
     make()  # certificates that cannot be read are reported before anything is opened
     collect_seldom()
     with listening_at(place), open_place(**place) as listener, access_log(options) as logs:
+        if is_itself(Address.of(options.upstream), listener):
+            options.fail(f"--upstream {options.upstream}: this is the guard itself; requests would go in a circle")
         guard = make(observer=[*logs, *counters])
         where = place_of(listener, place.get("host", ""))
-        found = sizes.text(guard.max_connections)
+        found = sizes.text(guard.max_connections, has_models=False)
         tell = partial(announce, options, *where, f"guarding {options.upstream}", found)
         anew = partial(context_of, options)
         status = serve_until_signal(guard, listener, tell, server_options.shutdown_timeout, anew)
     if status:
         raise SystemExit(status)
+
+
+def is_itself(address: Address, listener: socket.socket) -> bool:
+    """Tell whether a listener is what a URL leads to. Nothing is sent."""
+    if isinstance(listener, UnixListener):
+        return listener.path == address.socket_path
+    host, port, *_ = listener.getsockname()
+    if port != address.port:
+        return False
+    with suppress(OSError):  # it cannot be found, or not be reached
+        for family, kind, _, _, place in socket.getaddrinfo(address.host, port, listener.family, socket.SOCK_DGRAM):
+            with socket.socket(family, kind) as probe:
+                probe.connect(place)
+                there, here = probe.getpeername()[0], probe.getsockname()[0]
+            if there == host or (ip_address(host).is_unspecified and there == here):
+                return True
+    return False
 
 
 def _add_routes(parser: argparse.ArgumentParser) -> None:

@@ -58,17 +58,18 @@ class Sizes:
     left: MemoryLeft
     """What was found."""
 
-    def text(self, connections: int) -> str:
+    def text(self, connections: int, *, has_models: bool = True) -> str:
         """Return what was found and chosen, in a line; `connections` are served at once in one process."""
         left, options = self.left, self.options
         free = free_descriptors()
         lacks = f" instead of {options.max_connections}, for want of descriptors"
+        threads = f", {options.max_workers} threads for models" * has_models
         return (
             f"found: {_mebibytes(left.limit_bytes)} MiB of {'address space' if left.is_address_space else 'memory'}, "
             f"{_mebibytes(left.own_bytes)} of them taken before requests, and "
             f"{'any number of' if free is None else free} free descriptors; "
             f"chosen: {_mebibytes(options.max_memory_bytes)} MiB for requests, {connections} connections at once"
-            f"{lacks if connections < options.max_connections else ''}, {options.max_workers} threads for models"
+            f"{lacks if connections < options.max_connections else ''}{threads}"
         )
 
 
