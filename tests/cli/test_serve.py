@@ -258,15 +258,18 @@ def test_a_port_in_use(command: tuple[str, ...], capsys: pytest.CaptureFixture[s
     with socket.create_server(("127.0.0.1", 0)) as taken:
         number = taken.getsockname()[1]
         assert main([*command, "--port", str(number)]) == 1
-    expected = f"port {number} of 127.0.0.1 is in use; stop its user, or choose another --port (0 picks one)"
+    expected = f"port {number} of 127.0.0.1 is in use; stop its user, or choose another port (0 picks one)"
     assert capsys.readouterr().err == f"streamcodec: {expected}\n"
 
 
 @pytest.mark.parametrize(
     ("host", "words"),
     [
-        ("nobody.invalid", "there is no host 'nobody.invalid'; --host takes a name or an address of this machine"),
-        ("192.0.2.1", "192.0.2.1 is not an address of this machine; --host takes one that is, or 0.0.0.0 for all"),
+        (
+            "nobody.invalid",
+            "there is no host 'nobody.invalid'; listen at a name or an address of this machine",
+        ),
+        ("192.0.2.1", "192.0.2.1 is not an address of this machine; listen at one that is, or at 0.0.0.0 for all"),
     ],
 )
 def test_a_host_that_is_none_of_ours(host: str, words: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -279,7 +282,7 @@ def test_a_host_that_is_none_of_ours(host: str, words: str, capsys: pytest.Captu
     [
         (
             PermissionError(13, "Permission denied"),
-            "you may not listen on port 80; choose a --port of 1024 or more",
+            "you may not listen on port 80; choose one of 1024 or more",
         ),
         (OSError(24, "Too many open files"), "[Errno 24] Too many open files"),
     ],

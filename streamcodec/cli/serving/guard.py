@@ -14,7 +14,7 @@ from streamcodec.cli.logs import access_log, add_logging, set_up_logging
 from streamcodec.cli.serving.encryption import add_encryption, context_of
 from streamcodec.cli.serving.hosts import add_allowed_hosts
 from streamcodec.cli.serving.metrics import add_guard_metrics, guard_counters
-from streamcodec.cli.serving.places import add_places, announce, listening_at, place_of_options
+from streamcodec.cli.serving.places import add_places, announce, place_of_options
 from streamcodec.cli.serving.sparing import add_small, sizes_of
 from streamcodec.client.connections.address import Address
 from streamcodec.client.connections.timeouts import Timeout
@@ -113,7 +113,7 @@ def run(options: argparse.Namespace) -> None:
     )
     make()  # certificates that cannot be read are reported before anything is opened
     collect_seldom()
-    with listening_at(place), open_place(**place) as listener, access_log(options) as logs:
+    with open_place(**place) as listener, access_log(options) as logs:
         if is_itself(Address.of(options.upstream), listener):
             options.fail(f"--upstream {options.upstream}: this is the guard itself; requests would go in a circle")
         guard = make(observer=[*logs, *counters])

@@ -5,15 +5,12 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, Final
 from urllib.parse import quote
 
 from streamcodec.cli.arguments import permissions, port
 from streamcodec.cli.output import drop, say
 from streamcodec.server.processes.servicemanager import given_listener
-from streamcodec.server.sockets.opening import cannot_listen
 from streamcodec.server.sockets.unixsocket import PERMISSIONS
 from streamcodec.transports.sockets.unix import AF_UNIX
 
@@ -77,17 +74,6 @@ def place_of_options(options: argparse.Namespace) -> dict[str, Any]:
         "port": PORT if options.port is None else options.port,
         "reuse_port": options.reuse_port,
     }
-
-
-@contextmanager
-def listening_at(place: dict[str, Any]) -> Iterator[None]:
-    """Name the options in the error of a server that cannot listen; other errors stay as they are."""
-    try:
-        yield
-    except OSError as error:
-        if "host" in place:
-            raise cannot_listen(error, place["host"], place["port"], "--") from None
-        raise (OSError(error.strerror) if error.strerror else error) from None
 
 
 def announce(options: argparse.Namespace, host: str, number: int, *lines: str) -> None:

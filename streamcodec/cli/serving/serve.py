@@ -25,7 +25,7 @@ from streamcodec.cli.serving.hosts import add_allowed_hosts
 from streamcodec.cli.serving.limits import add_limits, flag_of
 from streamcodec.cli.serving.loading import USUAL_NAMES, Loaded, LoadingError, load, load_anew
 from streamcodec.cli.serving.metrics import add_metrics, board_of, check_metrics, counters, published
-from streamcodec.cli.serving.places import add_places, announce, listening_at, place_of_options
+from streamcodec.cli.serving.places import add_places, announce, place_of_options
 from streamcodec.cli.serving.reloading import Watcher, joined, supervise, wait
 from streamcodec.cli.serving.sparing import Sizes, sizes_of
 from streamcodec.engine.errors import LocalProtocolError, ProtocolError
@@ -144,7 +144,7 @@ def run(options: argparse.Namespace) -> None:
     service = _service(loaded, options, sizes)
     server_options = sizes.options
     ssl_context = context_of(options)
-    with listening_at(place), access_log(options) as logs, open_place(**place) as listener:
+    with access_log(options) as logs, open_place(**place) as listener:
         server = Server(service, server_options, observer=counters(options, service, logs), ssl_context=ssl_context)
         collect_seldom()
         where = place_of(listener, place.get("host", ""))
@@ -194,7 +194,7 @@ def _run_workers(options: argparse.Namespace, place: dict[str, Any]) -> NoReturn
             complain(str(error))
             raise SystemExit(1) from None
 
-    with listening_at(place), board_of(options) as board:
+    with board_of(options) as board:
         status = run_workers(
             make_service,
             options.workers,

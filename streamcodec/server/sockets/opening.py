@@ -8,7 +8,7 @@ from typing import Final
 
 from streamcodec.engine.errors import LocalProtocolError
 from streamcodec.server.sockets.handover import SharedListener
-from streamcodec.server.sockets.unixsocket import PERMISSIONS, UnixListener, UnixPath, open_unix_listener
+from streamcodec.server.sockets.unixsocket import PERMISSIONS, UnixListener, UnixPath, open_unix_listener, worded
 from streamcodec.transports.sockets.unix import AF_UNIX
 
 _UNKNOWN_HOST: Final = {
@@ -36,33 +36,22 @@ def open_listener(host: str, port: int, *, reuse_port: bool = False) -> socket.s
     except ValueError:
         raise LocalProtocolError("this system cannot share a port (SO_REUSEPORT)") from None
     except OSError as error:
-        raise cannot_listen(error, host, port) from None
+        raise _cannot_listen(error, host, port) from None
 
 
-def cannot_listen(error: OSError, host: str, port: int, dashes: str = "") -> OSError:
-    """Return an error that says what to do if a server cannot listen; other errors stay as they are.
-
-    Args:
-        error: of the system.
-        host: where it was to listen.
-        port: as well.
-        dashes: what stands before the names `host` and `port`, on a command line.
-    """
+def _cannot_listen(error: OSError, host: str, port: int) -> OSError:
+    """Return an error that says what to do; other errors than those of the address stay as they are."""
     if error.errno in _UNKNOWN_HOST:
-        words = (
-            f"there is no host {host!r}; {dashes}host takes a name or an address of this machine, as 0.0.0.0 for all"
-        )
+        words = f"there is no host {host!r}; listen at a name or an address of this machine, or at 0.0.0.0 for all"
     elif error.errno == errno.EADDRINUSE:
-        words = f"port {port} of {host} is in use; stop its user, or choose another {dashes}port (0 picks one)"
+        words = f"port {port} of {host} is in use; stop its user, or choose another port (0 picks one)"
     elif error.errno == errno.EACCES:
-        words = f"you may not listen on port {port}; choose a {dashes}port of 1024 or more"
+        words = f"you may not listen on port {port}; choose one of 1024 or more"
     elif error.errno == errno.EADDRNOTAVAIL:
-        words = f"{host} is not an address of this machine; {dashes}host takes one that is, or 0.0.0.0 for all"
+        words = f"{host} is not an address of this machine; listen at one that is, or at 0.0.0.0 for all"
     else:
         return error
-    told = type(error)(words)
-    told.errno = error.errno
-    return told
+    return worded(error, words)
 
 
 def open_place(

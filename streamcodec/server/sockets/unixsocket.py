@@ -110,8 +110,15 @@ def open_unix_listener(path: UnixPath, *, permissions: int = PERMISSIONS) -> Uni
             listener.listen(_BACKLOG)
     except OSError as error:
         listener.close()
-        raise OSError(error.errno, f"cannot listen at {place}: {error.strerror}") from None
+        raise worded(error, f"cannot listen at {place}: {error.strerror}") from None
     return listener
+
+
+def worded(error: OSError, words: str) -> OSError:
+    """Return an error with other words, among which its number does not stand."""
+    told = type(error)(words)
+    told.errno = error.errno
+    return told
 
 
 def refuse_tls(uds: UnixPath | None, ssl_context: object) -> None:
