@@ -6,22 +6,20 @@ import argparse
 import ssl
 from typing import Final
 
+from streamcodec.cli.arguments import given
 from streamcodec.server import ClientCertificates, server_context
+from streamcodec.server.sockets.securing import KEY_ADVICE
 
 _NUMBERS: Final = {"0": "none", "1": "optional", "2": "required"}
 """The values of Python's `ssl.VerifyMode`, which uvicorn takes."""
 
-_OTHERS: Final = {
-    "ssl_keyfile": "--ssl-keyfile",
-    "ssl_keyfile_password": "--ssl-keyfile-password",
-    "ssl_ca_certs": "--ssl-ca-certs",
-    "ssl_cert_reqs": "--ssl-cert-reqs",
-}
+_OTHERS: Final = ("ssl_keyfile", "ssl_keyfile_password", "ssl_ca_certs", "ssl_cert_reqs")
 """Options that mean nothing without a certificate."""
 
 
 def add_encryption(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
+    parser.set_defaults(told=lambda error: str(error).replace(KEY_ADVICE, f"--ssl-{KEY_ADVICE}"))
     group = parser.add_argument_group(
         "TLS", "With a certificate, the server speaks https on its port, and nothing else."
     )
@@ -53,8 +51,8 @@ def context_of(options: argparse.Namespace) -> ssl.SSLContext | None:
         LocalProtocolError: a file cannot be read, or does not fit.
     """
     if options.ssl_certfile is None:
-        if given := [flag for name, flag in _OTHERS.items() if getattr(options, name) is not None]:
-            options.fail(f"{', '.join(given)}: there is no TLS without --ssl-certfile")
+        if others := given(options, _OTHERS):
+            options.fail(f"{', '.join(others)}: there is no TLS without --ssl-certfile")
         return None
     if options.ssl_cert_reqs not in {None, ClientCertificates.NONE} and options.ssl_ca_certs is None:
         options.fail("--ssl-cert-reqs: clients' certificates cannot be checked without --ssl-ca-certs")

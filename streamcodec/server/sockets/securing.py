@@ -84,6 +84,10 @@ def server_context(
     return context
 
 
+KEY_ADVICE: Final = "keyfile names the file of the key, if it has one of its own"
+"""What to do about a certificate without its key. Programs have an option of nearly that name."""
+
+
 class _NoPasswordError(Exception):
     """The key is encrypted, and there is no password."""
 
@@ -106,7 +110,8 @@ def _load_key(context: ssl.SSLContext, certfile: FilePath, keyfile: FilePath | N
         elif password is not None and "PEM" not in (error.reason or ""):
             msg = f"{key}: the password does not fit the private key"
         else:
-            msg = f"{certfile}, {key}: no certificate with its private key can be read there: both have to be PEM"
+            files, advice = (certfile, f"; {KEY_ADVICE}") if keyfile is None else (f"{certfile}, {keyfile}", "")
+            msg = f"{files}: no certificate with its private key can be read there: both have to be PEM{advice}"
         raise LocalProtocolError(msg) from None
     except OSError as error:
         msg = f"{error.filename}: the file cannot be read: {error.strerror}"

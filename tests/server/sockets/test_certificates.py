@@ -84,7 +84,12 @@ def test_clients_cannot_be_checked_without_authorities(folder: Path) -> None:
         ("cert", "secret", "x" * 2000, "password cannot be longer than"),
         ("text", "key", None, "text, .*key: no certificate with its private key can be read there"),
         ("cert", "text", None, "text: no certificate with its private key can be read there"),
-        ("cert", None, None, "no certificate with its private key can be read there"),
+        (
+            "cert",
+            None,
+            None,
+            "no certificate with its private key can be read there: both have to be PEM; keyfile names",
+        ),
     ],
 )
 def test_files_that_do_not_fit(cert: str, key: str | None, password: str | None, said: str, folder: Path) -> None:
@@ -123,6 +128,15 @@ def test_options_that_do_not_fit(options: list[str], said: str, capsys: pytest.C
         main(["serve", "--port", "0", *options])
     assert raised.value.code == 2
     assert said in capsys.readouterr().err
+
+
+def test_a_certificate_without_its_key_leads_to_the_option(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cert = str(folder / "cert")
+    for command in (["serve"], ["guard", "--upstream", "http://x"]):
+        assert main([*command, "--port", "0", "--ssl-certfile", cert]) == 1
+        wrong = f"{cert}: no certificate with its private key can be read there: both have to be PEM"
+        advice = "--ssl-keyfile names the file of the key, if it has one of its own"
+        assert capsys.readouterr().err == f"streamcodec: {wrong}; {advice}\n"
 
 
 def test_a_file_that_is_not_there_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
