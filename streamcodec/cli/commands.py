@@ -48,6 +48,8 @@ after Ctrl-C, and 141 if the output is a pipe that nobody reads any more.
 """
 
 
+_FAILED: Final = 500
+
 _UNPRINTED: Final = partial(argparse.RawDescriptionHelpFormatter, width=80)
 """Formats a parser's texts before its help is wanted. `argparse` checks each option with a new formatter, and one that
 has to find the width of the terminal imports `shutil`. That takes 0.4 MiB, which a server would keep."""
@@ -91,10 +93,11 @@ def run(options: argparse.Namespace) -> int:
     except (ProtocolError, OSError) as error:
         if isinstance(error, BrokenPipeError) and not is_read(sys.stdout):
             return BROKEN_PIPE
-        link = f"; see {error.code.link}" if isinstance(error, MessageError) else ""
+        link = f"; see {error.code.link} in the project's sources" if isinstance(error, MessageError) else ""
+        log = "; the server's log may say more" if getattr(error, "status", None) == _FAILED else ""
         told = getattr(options, "told", str)  # how the command words an error, if not as it is
         words = options.in_flags(told(error)) if isinstance(error, LocalProtocolError) else told(error)
-        complain("; ".join([words or type(error).__name__, *getattr(error, "__notes__", ())]) + link)
+        complain("; ".join([words or type(error).__name__, *getattr(error, "__notes__", ())]) + log + link)
         return 1
     return 0
 

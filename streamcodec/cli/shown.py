@@ -47,7 +47,7 @@ def hex_rows(view: HexView) -> Iterator[HexRow]:
 
 def _remark(view: HexView) -> str:
     if not view.data:
-        return "the bytes around it are not at hand: the input is a pipe"
+        return "the bytes around it are not at hand: the input is a pipe" if view.marked else "there are no bytes"
     return "the input ends here" if view.marked >= view.start + len(view.data) else "this byte"
 
 

@@ -80,6 +80,13 @@ def test_a_refused_message(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert lines[index - 1][place : place + 8] == "2d 36 2c"  # -6,
 
 
+def test_an_empty_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, text = _run(capsys, _file(tmp_path, b""))
+    assert status == 1
+    assert "^^ there are no bytes" in text
+    assert "pipe" not in text
+
+
 def test_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     status, text = _run(capsys, _file(tmp_path, BODY), "--json")
     document = json.loads(text, parse_constant=pytest.fail)

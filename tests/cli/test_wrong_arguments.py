@@ -68,7 +68,7 @@ def test_wrong_arguments(
         (OSError("no file 'upstream_ca'"), "no file 'upstream_ca'"),
         (
             RemoteProtocolError("upstream_ca", code=ErrorCode.INVALID_JSON),
-            "upstream_ca; see docs/reference/errors.md#invalid-json",
+            "upstream_ca; see docs/reference/errors.md#invalid-json in the project's sources",
         ),
     ],
 )

@@ -57,8 +57,21 @@ def test_failing_commands_print_the_link(capsys: pytest.CaptureFixture[str]) -> 
         raise ServerError(404, "there is no such model")
 
     assert commands.run(argparse.Namespace(run=fail)) == 1
-    said = "streamcodec: 404: there is no such model; see docs/reference/errors.md#error-response\n"
+    link = "docs/reference/errors.md#error-response in the project's sources"
+    said = f"streamcodec: 404: there is no such model; see {link}\n"
     assert capsys.readouterr().err == said
+
+
+@pytest.mark.parametrize(("status", "is_told"), [(500, True), (503, False), (400, False)])
+def test_a_failure_of_the_server_leads_to_its_log(
+    status: int, is_told: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(_: object) -> None:
+        raise ServerError(status, "model 'm' failed")
+
+    assert commands.run(argparse.Namespace(run=fail)) == 1
+    said = "; the server's log may say more" * is_told
+    assert f"{status}: model 'm' failed{said}; see docs/" in capsys.readouterr().err
 
 
 def test_fuzz_names_the_section_of_what_a_server_should_have_refused() -> None:
