@@ -32,18 +32,21 @@ def add_logging(parser: argparse.ArgumentParser, *, has_statistics: bool = True)
         action=argparse.BooleanOptionalAction,
         default=True,
         help="log a line for each request to standard error: time, client, method, path, model, version, id, "
-        "status, bytes in and out, seconds, and the code of a refusal" + counted * has_statistics,
+        "status, bytes in and out, seconds, and the code of a refusal"
+        + counted * has_statistics
+        + " (default: --access-log)",
     )
     group.add_argument(
         "--access-log-format",
         choices=("text", "json"),
-        default="text",
-        help="form of these lines; json writes one document per line (default: %(default)s)",
+        help="form of these lines; json writes one document per line (default: text)",
     )
 
 
 def set_up_logging(options: argparse.Namespace) -> None:
     """Set up logging, before anything is logged."""
+    if options.access_log_format is not None and not options.access_log:
+        options.fail("--access-log-format: there is no log with --no-access-log")
     logging.basicConfig(format="%(asctime)s %(name)s %(levelname)s: %(message)s")
     logging.getLogger("streamcodec").setLevel(options.log_level.upper())
 
@@ -60,5 +63,5 @@ def access_log(options: argparse.Namespace) -> Iterator[list[AccessLog]]:
         return
     write = to_logger if logger.handlers else to_descriptor(_STDERR)
     is_encrypted = options.ssl_certfile is not None
-    with closing(AccessLog(form=options.access_log_format, write=write, is_encrypted=is_encrypted)) as log:
+    with closing(AccessLog(form=options.access_log_format or "text", write=write, is_encrypted=is_encrypted)) as log:
         yield [log]

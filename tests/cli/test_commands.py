@@ -64,6 +64,13 @@ def test_help_has_options_in_groups(command: str, groups: list[str], capsys: pyt
     assert headings == ["positional arguments", "options", *groups, "examples"]
 
 
+@pytest.mark.parametrize("command", ["serve", "guard"])
+def test_help_says_that_requests_are_logged(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main([command, "--help"])
+    assert "(default: --access-log)" in " ".join(capsys.readouterr().out.split())
+
+
 def test_help_and_version_of_the_whole() -> None:
     result = _run("--help")
     assert result.returncode == 0

@@ -13,7 +13,7 @@ import pytest
 
 from streamcodec.cli import main
 from streamcodec.cli.description import describe
-from streamcodec.cli.serving.loading import load
+from streamcodec.cli.serving.loading import check_path, load
 from streamcodec.engine.errors import LocalProtocolError
 from streamcodec.engine.memory.windows import Windows
 from streamcodec.service import ANY_SIZE, Model, ModelRegistry, Service, TensorMetadata
@@ -159,7 +159,32 @@ def test_objects_that_cannot_be_served(folder: Path) -> None:
     assert _complaint("odd:nothing") == "'odd:nothing': 'odd' has no 'nothing'"
     assert _complaint("odd:") == "'odd:': 'odd' has no 'object without a name'"
     assert "names of models must be unique" in _complaint("odd:twice")
+    assert "there are two with the name 'mine'" in _complaint("odd:twice")
     assert _names("odd:make") == []  # of a type written in C, nobody knows the arguments
+
+
+def test_a_list_without_models_is_not_served(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "bare.py").write_text("MODELS = []\n")
+    assert main(["serve", "bare.py", "--port", "0"]) == 1
+    said = f"streamcodec: 'MODELS' of {folder / 'bare.py'} has no models; there is nothing to serve\n"
+    assert capsys.readouterr() == ("", said)
+
+
+def test_a_directory_is_no_module(folder: Path) -> None:
+    (folder / "nothing_in").mkdir()
+    said = f"'nothing_in' is a directory; name a Python file in it, as nothing_in{os.sep}my_models.py"
+    assert _complaint("nothing_in") == said
+
+
+def test_a_module_may_have_the_name_of_a_directory_or_a_file(folder: Path) -> None:
+    (folder / "twin").mkdir()
+    (folder / "twin.py").write_text(MODEL + "models = [model]\n")
+    check_path("twin")
+    assert _names("twin") == ["mine"]
+    (folder / "single.py").write_text(MODEL + "models = [model]\n")
+    (folder / "single").touch()
+    check_path("single:models")
+    assert _names("single:models") == ["mine"]
 
 
 OPTIONS = [

@@ -55,6 +55,14 @@ class Loaded:
     """Where it comes from, for messages."""
 
 
+def check_path(text: str) -> None:
+    """Refuse the path of no Python file; but the name of a module may also be that of a directory beside it."""
+    name = text.partition(":")[0]
+    path = Path(name)
+    if path.suffix != ".py" and ((path.suffix and path.is_file()) or (os.sep in name and path.exists())):
+        raise LocalProtocolError(f"{name!r} is no Python file; name one, as my_models.py, or a module, as my_models")
+
+
 def load(text: str) -> Loaded:
     """Import the object that `MODULE:OBJECT` or `MODULE` names; the path of a file may replace the module.
 
@@ -148,6 +156,8 @@ def _usual_name(module: ModuleType, name: str) -> str:
     for each in USUAL_NAMES:
         if not isinstance(getattr(module, each, module), ModuleType):
             return each
+    if getattr(module, "__file__", None) is None and hasattr(module, "__path__"):
+        raise LocalProtocolError(f"{name!r} is a directory; name a Python file in it, as {name}{os.sep}my_models.py")
     servable = [each for each, value in vars(module).items() if isinstance(value, Model | ModelRegistry | Service)]
     others = ", or ".join(f"{name}:{each}" for each in servable[:_MAX_SUGGESTIONS]) or f"{name}:OBJECT"
     raise LocalProtocolError(f"{name!r} has none of {', '.join(USUAL_NAMES)}; say what to serve, as {others}")

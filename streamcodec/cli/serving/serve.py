@@ -23,7 +23,7 @@ from streamcodec.cli.output import complain
 from streamcodec.cli.serving.encryption import add_encryption, context_of
 from streamcodec.cli.serving.hosts import add_allowed_hosts
 from streamcodec.cli.serving.limits import add_limits, flag_of
-from streamcodec.cli.serving.loading import USUAL_NAMES, Loaded, LoadingError, load, load_anew
+from streamcodec.cli.serving.loading import USUAL_NAMES, Loaded, LoadingError, check_path, load, load_anew
 from streamcodec.cli.serving.metrics import add_metrics, board_of, check_metrics, counters, published
 from streamcodec.cli.serving.places import add_places, announce, place_of_options
 from streamcodec.cli.serving.reloading import Watcher, joined, supervise, wait
@@ -92,7 +92,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Make the command's parser."""
     parser.description = _DESCRIPTION
     parser.epilog = _EPILOG
-    parser.add_argument("models", nargs="?", metavar="MODULE[:OBJECT]", help="what to serve (default: the demo models)")
+    parser.add_argument(
+        "models",
+        nargs="?",
+        type=checked(check_path),
+        metavar="MODULE[:OBJECT]",
+        help="what to serve (default: the demo models)",
+    )
     add_places(parser)
     parser.add_argument(
         "--memory-lane",
@@ -221,7 +227,12 @@ def _description(loaded: Loaded, service: Service) -> str:
 
 
 def _loaded(options: argparse.Namespace) -> Loaded:
-    return Loaded(served=demo_models(), source="the demo models") if options.models is None else load(options.models)
+    if options.models is None:
+        return Loaded(served=demo_models(), source="the demo models")
+    loaded = load(options.models)
+    if not (isinstance(loaded.served, Service) or loaded.served.offers):
+        raise LocalProtocolError(f"{loaded.source} has no models; there is nothing to serve")
+    return loaded
 
 
 def _loaded_anew(options: argparse.Namespace) -> Loaded:

@@ -65,7 +65,8 @@ class ModelRegistry:
         """
         check_kind(model, Model, _MODEL)
         if not model.name or model.name in self._offers:
-            msg = f"names of models must be unique and not empty, unlike {model.name!r}"
+            wrong = f"there are two with the name {model.name!r}" if model.name else "there is an empty one"
+            msg = f"names of models must be unique and not empty, and {wrong}"
             raise LocalProtocolError(msg)
         self._put(model)
 

@@ -99,7 +99,11 @@ def test_changes_that_are_refused_change_nothing() -> None:
         (lambda: models.remove("other"), "no model 'other' to be removed or replaced"),
         (lambda: models.replace(Model(name="other", predict=before[0].predict)), "no model 'other'"),
         (lambda: models.replace(Model(name="m", predict=before[0].predict, versions=())), "no version"),
-        (lambda: models.add(_constant(2)), "unique"),
+        (lambda: models.add(_constant(2)), "must be unique and not empty, and there are two with the name 'm'"),
+        (
+            lambda: models.add(Model(name="", predict=before[0].predict)),
+            "must be unique and not empty, and there is an empty",
+        ),
     ]
     for change, reason in changes:
         with pytest.raises(LocalProtocolError, match=reason):
