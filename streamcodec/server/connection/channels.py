@@ -188,6 +188,7 @@ class ProtocolChannel(EventProtocol[Any]):
         if self._session.connection.incoming.is_filling:
             self._read_on(nbytes)
         else:
+            self._inlet.wake_for(1)  # this was the piece that the event loop was to be woken for
             self.received()
         if not self._is_reading:
             self._pause()

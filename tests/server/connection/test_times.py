@@ -15,7 +15,7 @@ import pytest
 
 from streamcodec import Tensor, Windows, encode_request
 from streamcodec.server import Server, ServerOptions, open_listener
-from streamcodec.service import InferenceRequest, Model, ModelRegistry
+from streamcodec.service import Batch, InferenceRequest, Model, ModelRegistry
 from streamcodec.service.models.model import Outputs
 from tests.server.models import models
 from tests.server.programs import server_here
@@ -106,6 +106,28 @@ def test_what_is_as_slow_is_served_where_there_is_time(backend: str, part: str) 
             wire.send(bytes([byte]))
             time.sleep(0.02)
         assert wire.send(REQUEST[start + 25 :]).response().status == 200
+
+
+def _row(model: str, count: int) -> bytes:
+    """Return a request with a row of floats."""
+    message = encode_request({"x": np.zeros((1, count), np.float32)}, parameters={"binary_data_output": True})
+    fields = [f"{name}: {value}" for name, value in message.headers]
+    return b"".join((head(f"/v2/models/{model}/infer", *fields), *message.buffers))
+
+
+@pytest.mark.parametrize("batch", [None, Batch(max_rows=4, max_delay=0.01)], ids=["thread", "batch"])
+def test_a_request_behind_a_large_one_is_read_by_its_first_byte(backend: str, batch: Batch | None) -> None:
+    """The system wakes the event loop for a piece of the large one. Else the next one waits for a look at the time."""
+    registry = ModelRegistry.of([Model(name="m", predict=lambda request: dict(request.inputs), batch=batch)])
+    options = ServerOptions(idle_timeout=900, head_timeout=900, header_timeout=900, read_timeout=900, min_rate=0.0)
+    small, large = (_row("m", count) for count in (4, 50_000))
+    with server_here(registry, options, backend=backend) as (_, address), Wire(address) as wire:
+        for _ in range(3):
+            wire.send(large[:-50_000])
+            time.sleep(0.05)  # so that the last piece is waited for
+            assert len(wire.send(large[-50_000:]).response().body) > 200_000
+            time.sleep(0.05)  # so that nobody works on the connection any more
+            assert wire.send(small).response().status == 200
 
 
 def test_windows_come_at_a_minimum_rate_too(backend: str) -> None:
