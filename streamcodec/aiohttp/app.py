@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Iterable
-from typing import cast
+from typing import Final, cast
 
 from aiohttp import web
 
@@ -15,6 +16,12 @@ from streamcodec.runtime.models.failures import raise_bare
 from streamcodec.runtime.observation import format_address
 from streamcodec.runtime.options import ServerOptions
 from streamcodec.service import Observer, Service
+from streamcodec.service.replies import drop_tracebacks
+
+logger: Final = logging.getLogger(__name__)
+
+_LEFT: Final = 499
+"""Of a request whose client has left, as in nginx's log."""
 
 
 class App:
@@ -59,7 +66,12 @@ class App:
         try:
             return await self._answer(request)
         except Exception as error:  # noqa: BLE001 - raised again
-            raise_bare(error)
+            is_gone = request.transport is None or request.transport.is_closing()
+            if not (is_gone and isinstance(error, OSError | MessageError)):
+                raise_bare(error)
+            logger.debug("request broken off: %s", error)
+            drop_tracebacks(error)
+            return web.Response(status=_LEFT)  # aiohttp has nobody to send it to; it would log an error as a failure
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         frontend = self._frontend

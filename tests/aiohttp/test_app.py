@@ -10,6 +10,7 @@ import logging
 import re
 import socket
 import threading
+import time
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
@@ -232,6 +233,40 @@ def test_a_model_is_cancelled_when_its_client_leaves() -> None:
         assert records.records[0].client.startswith("127.0.0.1:")
 
     run(main)
+
+
+def _answer_late(_: InferenceRequest) -> Mapping[str, Any]:
+    time.sleep(0.1)
+    return {"y": SMALL}
+
+
+def _rows(_: InferenceRequest) -> Mapping[str, Any]:
+    def windows() -> Iterator[np.ndarray[Any, Any]]:
+        for _ in range(64):
+            time.sleep(0.01)
+            yield np.zeros((1, 1 << 20), np.uint8)
+
+    return {"y": Rows("UINT8", (64, 1 << 20), windows())}
+
+
+@pytest.mark.parametrize("predict", [_answer_late, _rows])
+def test_a_client_that_leaves_is_no_error_of_the_server(predict: Predict, caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        records = Records()
+        async with serving(app_of(App(service_of(predict), observer=records))) as port:
+            for number in range(3):
+                _, writer = await asyncio.open_connection("127.0.0.1", port)
+                message = message_of(SMALL)
+                fields = "".join(f"{name}: {value}\r\n" for name, value in message.headers)
+                writer.write(f"POST /v2/models/m/infer HTTP/1.1\r\nHost: x\r\n{fields}\r\n".encode())
+                writer.write(b"".join(message.buffers))
+                await asyncio.sleep(0.03)
+                writer.close()
+                await until(lambda count=number: len(records.records) > count)
+
+    with caplog.at_level(logging.DEBUG):
+        run(main)
+    assert [record.getMessage() for record in caplog.records if record.levelno > logging.INFO] == []
 
 
 def test_a_client_that_leaves_amid_its_body_leaves_nothing_behind() -> None:
