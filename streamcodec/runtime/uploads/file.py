@@ -11,6 +11,9 @@ are on the disk for certain, and it is used if the machine has been started anew
 Who has the lock of a file brings its bytes. The system frees the lock of a process that ends. A process that wants a
 file of another one *asks* for it, by a byte in the file.
 
+The model gets the tensors in a mapping of its own, which copies a page when it is written to. So a model may write to
+its inputs, and if the process ends meanwhile, the next call has what the client has sent.
+
 The disk has room for the whole file from the beginning: a write to mapped memory cannot report an error. A copy of a
 file may have holes instead, so it gets its room again before it is mapped.
 """
@@ -25,7 +28,9 @@ import stat
 import struct
 from bisect import bisect_right
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final
+
+import numpy as np
 
 from streamcodec.engine.errors import RemoteProtocolError
 from streamcodec.engine.memory.placement import ALIGNMENT, Place, Placement, into_bytes
@@ -96,6 +101,7 @@ class UploadFile:
         self.body: memoryview = memoryview(self._pages)[start : start + self.length]
         self._start = start
         self._held: list[tuple[int, int]] = []
+        self._copied: memoryview | None = None
         self.expires: float
         self.ends: float
         self.expires, self.ends = _TIMES.unpack_from(self._pages, _EXPIRES_AT)
@@ -201,6 +207,21 @@ class UploadFile:
             return otherwise(spec)
         self._held.append((spec.offset, spec.offset + spec.nbytes))
         return into_bytes(spec, self.body[spec.offset : spec.offset + spec.nbytes])
+
+    def for_model(self, spec: TensorSpec) -> np.ndarray[Any, Any] | None:
+        """Return a tensor that lies in the body and has come, for a model to write to; None if it lies elsewhere.
+
+        Raises:
+            MemoryError: the system cannot map the file once more.
+        """
+        if spec.offset is None or not spec.nbytes or not self.holds(spec.offset):
+            return None
+        try:
+            self._copied = self._copied or memoryview(mmap.mmap(self._descriptor, 0, access=mmap.ACCESS_COPY))
+        except OSError as error:
+            raise MemoryError from error
+        start = self._start + spec.offset
+        return into_bytes(spec, self._copied[start : start + spec.nbytes]).array
 
     def holds(self, at: int) -> bool:
         """Whether the byte at `at` of the body is that of a tensor that was placed here."""

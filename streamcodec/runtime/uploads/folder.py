@@ -145,9 +145,13 @@ class UploadFolder:
             raise FileNotFoundError
         return file
 
+    def use(self, file: UploadFile) -> None:
+        """Keep a file that is in use for some time from now on, if this process ends."""
+        file.expire(self._clock() + self._keep_seconds)
+
     def keep(self, file: UploadFile) -> None:
         """Let others have a file, and keep it for some time."""
-        file.expire(self._clock() + self._keep_seconds)
+        self.use(file)
         file.close()
 
     def seconds_left(self, file: UploadFile) -> int:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from streamcodec.engine.events import NEED_DATA, NEED_TURN, NeedData, NeedTurn
+from streamcodec.engine.events import NEED_DATA, NEED_TURN, NeedData, NeedTurn, TensorReceived
 from streamcodec.engine.receiving import Buffer
 from streamcodec.formats.v2.model import Event
 from streamcodec.http.heads.messages import RequestHead
@@ -149,10 +149,11 @@ class StoredPart(UploadPart):
 
     def next_event(self) -> Event | NeedData | NeedTurn:
         """See `UploadPart`."""
-        if not self._is_behind:
-            return super().next_event()
-        event = self._decoder.next_event()
-        return NEED_TURN if event is NEED_DATA else event
+        is_behind = self._is_behind
+        event = self._decoder.next_event() if is_behind else super().next_event()
+        if isinstance(event, TensorReceived) and (array := self._file.for_model(event.spec)) is not None:
+            return TensorReceived(spec=event.spec, values=array)
+        return NEED_TURN if is_behind and event is NEED_DATA else event
 
 
 class StoredUploads:
@@ -169,7 +170,7 @@ class StoredUploads:
         self.max_bytes: int = min(max_bytes, folder.max_bytes)
         self._folder = folder
         self._new_id = new_id
-        self._carried: dict[str, StoredUpload] = {}
+        self._used: dict[str, StoredUpload] = {}
         self._looks = 0
 
     def __len__(self) -> int:
@@ -188,7 +189,7 @@ class StoredUploads:
 
     def find(self, name: str) -> StoredUpload | Reply:
         """See `UploadStore`."""
-        carried = self._carried.get(name)
+        carried = self._used.get(name)
         if carried is not None and carried.carrier is not None:
             carried.carrier.give_way()
         try:
@@ -206,7 +207,7 @@ class StoredUploads:
     def carry(self, upload: StoredUpload, carrier: Carrier, reservation: Reservation) -> None:  # noqa: ARG002 - it has none yet
         """See `UploadStore`."""
         upload.carrier = carrier
-        self._carried[upload.id] = upload
+        self._used[upload.id] = upload
 
     def keep(self, upload: StoredUpload, reservation: Reservation) -> None:
         """See `UploadStore`."""
@@ -216,7 +217,7 @@ class StoredUploads:
 
     def complete(self, upload: StoredUpload) -> bool:
         """See `UploadStore`."""
-        self._forget(upload)
+        upload.carrier = None
         return True
 
     def end(self, upload: StoredUpload) -> None:
@@ -229,8 +230,12 @@ class StoredUploads:
         return self._folder.seconds_left(upload.file)
 
     def expire(self) -> float:
-        """Give away what other processes want, and from time to time drop what is over; return the seconds to wait."""
-        for upload in [*self._carried.values()]:
+        """Give away what other processes want, and from time to time drop what is over; return the seconds to wait.
+
+        What is brought, or worked on, gets its whole time anew: this process may be killed in the next moment.
+        """
+        for upload in [*self._used.values()]:
+            self._folder.use(upload.file)
             if upload.file.is_asked_for and upload.carrier is not None:
                 upload.carrier.give_way()
         self._looks = (self._looks + 1) % _SWEEP_LOOKS
@@ -244,5 +249,5 @@ class StoredUploads:
         self._folder.close()
 
     def _forget(self, upload: StoredUpload) -> None:
-        self._carried.pop(upload.id, None)
+        self._used.pop(upload.id, None)
         upload.carrier = None

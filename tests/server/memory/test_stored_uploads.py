@@ -192,9 +192,11 @@ def test_a_server_that_ends_while_the_model_works_has_all_of_the_upload(tmp_path
     called, goes_on = threading.Semaphore(0), threading.Event()
 
     def predict(request: InferenceRequest) -> dict[str, Any]:
+        x = request.inputs["x"]
+        x += 1  # of which the next call sees nothing
         called.release()
         assert goes_on.wait(60)
-        return {"x": request.inputs["x"]}
+        return {"x": x}
 
     def registry() -> ModelRegistry:
         return ModelRegistry.of([Model(name="identity", predict=predict)])
@@ -209,7 +211,7 @@ def test_a_server_that_ends_while_the_model_works_has_all_of_the_upload(tmp_path
     with server_at(tmp_path, registry()) as address:
         assert offset(address, location) == len(BODY)
         with Wire(address) as wire:
-            assert floats(wire.send(patch(location, len(BODY), 0)).response()) == X.tolist()
+            assert floats(wire.send(patch(location, len(BODY), 0)).response()) == (X + 1).tolist()
 
 
 def test_uploads_make_room_for_others(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Callable
 from functools import partial
 from itertools import count, pairwise
@@ -774,6 +775,26 @@ def test_an_upload_in_a_file_goes_when_the_model_has_answered(tmp_path: Path) ->
     visit.call()
     assert (visit.status, visit.fields["Upload-Complete"]) == (200, "?1")
     assert offset(site) is None
+    site.decides.uploads.close()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="Windows has no fork, and no uploads in files")
+@pytest.mark.parametrize("nbytes", [5000, len(BODY)])
+def test_an_upload_that_is_in_use_for_long_outlives_its_process(tmp_path: Path, nbytes: int) -> None:
+    """While its bytes come, and while the model works."""
+    process = os.fork()
+    if not process:
+        site = Files(tmp_path)
+        visit = Visit(site)
+        has_begun = visit.begin() is RECEIVE
+        visit.bring(BODY[:nbytes])
+        site.now += 300.0
+        site.decides.uploads.expire()
+        os._exit(0 if has_begun else 1)  # with its locks, as if it was killed
+    assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 0
+    site = Files(tmp_path)
+    site.now += 350.0
+    assert offset(site) == nbytes
     site.decides.uploads.close()
 
 
