@@ -7,6 +7,7 @@ copy. Small parts are joined in one piece, so that a short answer is sent at onc
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from threading import current_thread, main_thread
 from typing import cast
 
 from streamcodec.embedding.atonce import AtOnce, Opened
@@ -133,7 +134,9 @@ def _next(coming: Iterator[list[memoryview]]) -> list[memoryview] | None:
         return next(coming, None)
     except MessageError:
         raise
-    except Exception as error:
+    except BaseException as error:
+        if not isinstance(error, Exception) and current_thread() is main_thread():  # perhaps the server is told to end
+            raise
         msg = f"a model failed with {type(error).__name__} in the middle of its answer"
         raise RuntimeError(msg) from error
 

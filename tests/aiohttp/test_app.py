@@ -262,7 +262,7 @@ def test_a_client_that_leaves_is_no_error_of_the_server(predict: Predict, caplog
                 writer.write(b"".join(message.buffers))
                 await asyncio.sleep(0.03)
                 writer.close()
-                await until(lambda count=number: len(records.records) > count)
+                await until(lambda: len(records.records) > number)  # noqa: B023 - awaited here
 
     with caplog.at_level(logging.DEBUG):
         run(main)

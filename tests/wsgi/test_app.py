@@ -11,6 +11,7 @@ import threading
 import time
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -200,6 +201,22 @@ def test_a_model_that_fails_amid_its_answer_breaks_it_off() -> None:
     app = App(service_of(lambda _: {"y": Rows("UINT8", (2, 8), windows())}))
     with pytest.raises(RuntimeError, match="a model failed with ValueError in the middle of its answer"):
         ask(app, environ_of(message_of(SMALL, parameters={"binary_data_output": True})))
+    assert reserved(app) == 0
+
+
+def test_a_model_that_ends_its_thread_amid_its_answer_breaks_it_off() -> None:
+    """A server that knows only of exceptions would keep the connection. In the main thread, a signal may mean it."""
+
+    def windows() -> Iterator[Array]:
+        yield np.zeros((1, 8), np.uint8)
+        raise SystemExit
+
+    app = App(service_of(lambda _: {"y": Rows("UINT8", (2, 8), windows())}))
+    message = message_of(SMALL, parameters={"binary_data_output": True})
+    with ThreadPoolExecutor(1) as thread, pytest.raises(RuntimeError, match="SystemExit in the middle of its answer"):
+        thread.submit(ask, app, environ_of(message)).result()
+    with pytest.raises(SystemExit):
+        ask(app, environ_of(message))
     assert reserved(app) == 0
 
 
