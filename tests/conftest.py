@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 from collections import Counter
 from collections.abc import Iterator
@@ -27,6 +28,11 @@ _LESS = "cuts and examples: STREAMCODEC_EXHAUSTIVE=1 tries all of them"
 _FEWER = "parameter sets of tests with many: so does a round of one folder or file, as in `pytest tests/http`"
 _ORDINARY = "not slow and not quiet"
 _SLOW_TESTS = "tests that take long: -m 'not quiet' runs them, too; those that want a quiet machine: -m quiet"
+
+
+def pytest_runtest_teardown() -> None:
+    """Forget the level of the log that a command has set in this process: other tests choose theirs for all loggers."""
+    logging.getLogger("streamcodec").setLevel(logging.NOTSET)
 
 
 @pytest.fixture
