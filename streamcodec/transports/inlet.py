@@ -36,13 +36,17 @@ WAKING_BYTES: Final = 256 << 10
 
 
 class Inlet:
-    """Reads from the socket of one transport, beside it."""
+    """Reads from the socket of one transport, beside it.
+
+    Attributes:
+        threshold: bytes that wake the event loop.
+    """
 
     def __init__(self, transport: asyncio.Transport) -> None:
         """Prepare; call its methods only while the transport is not closing."""
         is_plain = _HAS_READV and transport.get_extra_info("ssl_object") is None
         self._socket: Any = transport.get_extra_info("socket") if is_plain else None
-        self._threshold = 1
+        self.threshold: int = 1
         self._size = READ_BYTES
 
     def read(self, source: EventSource[object], most: int) -> int:
@@ -73,9 +77,9 @@ class Inlet:
             Whether it was woken by more bytes before, so that some may have come now.
         """
         nbytes = min(nbytes, WAKING_BYTES)
-        before = self._threshold
+        before = self.threshold
         if nbytes != before and self._socket is not None and _HAS_THRESHOLD:
-            self._threshold = nbytes
+            self.threshold = nbytes
             with suppress(OSError):  # the peer has left
                 self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, nbytes)
         return before > nbytes

@@ -28,12 +28,10 @@ import stat
 import struct
 from bisect import bisect_right
 from contextlib import suppress
-from typing import Any, Final
-
-import numpy as np
+from typing import Final
 
 from streamcodec.engine.errors import RemoteProtocolError
-from streamcodec.engine.memory.placement import ALIGNMENT, Place, Placement, into_bytes
+from streamcodec.engine.memory.placement import ALIGNMENT, Into, Place, Placement, into_bytes
 from streamcodec.engine.memory.reserving import fill_holes, reserve_bytes
 from streamcodec.engine.receiving import Buffer
 from streamcodec.engine.spec import TensorSpec
@@ -208,8 +206,8 @@ class UploadFile:
         self._held.append((spec.offset, spec.offset + spec.nbytes))
         return into_bytes(spec, self.body[spec.offset : spec.offset + spec.nbytes])
 
-    def for_model(self, spec: TensorSpec) -> np.ndarray[Any, Any] | None:
-        """Return a tensor that lies in the body and has come, for a model to write to; None if it lies elsewhere.
+    def for_model(self, spec: TensorSpec) -> Into | None:
+        """Return the place of a tensor that has come, for a model to write to; None if it does not lie in the body.
 
         Raises:
             MemoryError: the system cannot map the file once more.
@@ -221,7 +219,7 @@ class UploadFile:
         except OSError as error:
             raise MemoryError from error
         start = self._start + spec.offset
-        return into_bytes(spec, self._copied[start : start + spec.nbytes]).array
+        return into_bytes(spec, self._copied[start : start + spec.nbytes])
 
     def holds(self, at: int) -> bool:
         """Whether the byte at `at` of the body is that of a tensor that was placed here."""

@@ -151,8 +151,8 @@ class StoredPart(UploadPart):
         """See `UploadPart`."""
         is_behind = self._is_behind
         event = self._decoder.next_event() if is_behind else super().next_event()
-        if isinstance(event, TensorReceived) and (array := self._file.for_model(event.spec)) is not None:
-            return TensorReceived(spec=event.spec, values=array)
+        if isinstance(event, TensorReceived) and (own := self._file.for_model(event.spec)) is not None:
+            return TensorReceived(spec=event.spec, values=own.array)
         return NEED_TURN if is_behind and event is NEED_DATA else event
 
 

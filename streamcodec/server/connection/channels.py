@@ -185,10 +185,10 @@ class ProtocolChannel(EventProtocol[Any]):
     def buffer_updated(self, nbytes: int) -> None:
         """Take the bytes that have arrived. A large request is read in shares: others have their turn in between."""
         self.source.buffer_updated(nbytes)
-        if self._session.connection.incoming.is_filling:
+        # With a threshold above one byte, this was the last piece of a large request, and the next one may be small.
+        if self._session.connection.incoming.is_filling or self._inlet.threshold > 1:
             self._read_on(nbytes)
         else:
-            self._inlet.wake_for(1)  # this was the piece that the event loop was to be woken for
             self.received()
         if not self._is_reading:
             self._pause()
