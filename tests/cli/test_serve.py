@@ -163,13 +163,6 @@ def test_objects_that_cannot_be_served(folder: Path) -> None:
     assert _names("odd:make") == []  # of a type written in C, nobody knows the arguments
 
 
-def test_a_list_without_models_is_not_served(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (folder / "bare.py").write_text("MODELS = []\n")
-    assert main(["serve", "bare.py", "--port", "0"]) == 1
-    said = f"streamcodec: 'MODELS' of {folder / 'bare.py'} has no models; there is nothing to serve\n"
-    assert capsys.readouterr() == ("", said)
-
-
 def test_a_directory_is_no_module(folder: Path) -> None:
     (folder / "nothing_in").mkdir()
     said = f"'nothing_in' is a directory; name a Python file in it, as nothing_in{os.sep}my_models.py"

@@ -231,7 +231,7 @@ def _loaded(options: argparse.Namespace) -> Loaded:
         return Loaded(served=demo_models(), source="the demo models")
     loaded = load(options.models)
     if not (isinstance(loaded.served, Service) or loaded.served.offers):
-        raise LocalProtocolError(f"{loaded.source} has no models; there is nothing to serve")
+        complain(f"{loaded.source} has no models; nothing is served until the program adds some")
     return loaded
 
 

@@ -141,6 +141,17 @@ def test_what_can_be_served(name: str) -> None:
         assert client.is_model_ready("identity")
 
 
+def test_an_empty_list_of_models_is_complained_of(tmp_path: Path) -> None:
+    """A program may add models while it serves, so that is no error."""
+    (tmp_path / "bare.py").write_text("MODELS = []")
+    with serving("bare.py", cwd=tmp_path) as program, Client(program.url) as client:
+        assert client.is_server_ready()
+        program.kill(signal.SIGTERM)
+        assert program.ends() == 0
+        said = "'MODELS' of " + str(tmp_path / "bare.py")
+        assert f"{said} has no models; nothing is served until the program adds some" in program.complaints()
+
+
 def test_a_module_in_the_current_directory(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(
         "from streamcodec.service import Model\nmodel = Model(name='mine', predict=lambda request: request.inputs)\n"
