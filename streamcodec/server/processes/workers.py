@@ -30,7 +30,7 @@ from streamcodec.server.processes.supervising import Supervisor
 from streamcodec.server.processes.workerprocess import Ready
 from streamcodec.server.serving import Server
 from streamcodec.server.sockets.handover import SharedListener, WorkerListener
-from streamcodec.server.sockets.opening import open_listener, open_place, place_of
+from streamcodec.server.sockets.opening import cannot_listen, open_listener, open_place, place_of
 from streamcodec.server.sockets.unixsocket import PERMISSIONS, UnixListener, UnixPath, refuse_tls
 from streamcodec.service import Service
 from streamcodec.service.observing import Observer
@@ -176,7 +176,9 @@ def reserve(host: str, port: int, *, reuse_port: bool = False) -> socket.socket:
         if sock.family == socket.AF_INET6:
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         sock.bind(address)
-    except BaseException:
+    except BaseException as error:
         sock.close()
+        if isinstance(error, OSError):
+            raise cannot_listen(error, host, port) from None
         raise
     return sock

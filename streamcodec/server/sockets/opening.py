@@ -36,10 +36,10 @@ def open_listener(host: str, port: int, *, reuse_port: bool = False) -> socket.s
     except ValueError:
         raise LocalProtocolError("this system cannot share a port (SO_REUSEPORT)") from None
     except OSError as error:
-        raise _cannot_listen(error, host, port) from None
+        raise cannot_listen(error, host, port) from None
 
 
-def _cannot_listen(error: OSError, host: str, port: int) -> OSError:
+def cannot_listen(error: OSError, host: str, port: int) -> OSError:
     """Return an error that says what to do; other errors than those of the address stay as they are."""
     if error.errno in _UNKNOWN_HOST:
         words = f"there is no host {host!r}; listen at a name or an address of this machine, or at 0.0.0.0 for all"

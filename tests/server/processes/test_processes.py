@@ -269,6 +269,11 @@ def test_a_port_that_is_in_use_is_not_shared() -> None:
         reserve("127.0.0.1", other.getsockname()[1])
 
 
+def test_a_port_that_is_not_to_be_shared_is_in_use_for_those_who_would_share_it() -> None:
+    with open_listener("127.0.0.1", 0) as other, pytest.raises(OSError, match="is in use; stop its user"):
+        reserve("127.0.0.1", other.getsockname()[1], reuse_port=True)
+
+
 def test_a_port_is_shared_only_with_those_who_ask_for_it() -> None:
     with open_place(port=0) as one, pytest.raises(OSError, match="in use"):
         open_place(port=one.getsockname()[1])
