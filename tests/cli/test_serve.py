@@ -163,6 +163,14 @@ def test_objects_that_cannot_be_served(folder: Path) -> None:
     assert _names("odd:make") == []  # of a type written in C, nobody knows the arguments
 
 
+def test_a_file_beside_it_does_not_hide_a_module(folder: Path) -> None:
+    (folder / "streamcodec.service").write_text("[Unit]")
+    check_path("streamcodec.service:demo_models")
+    (folder / "x.npy").write_bytes(b"")
+    with pytest.raises(LocalProtocolError, match="'x.npy' is no Python file"):
+        check_path("x.npy")
+
+
 def test_a_directory_is_no_module(folder: Path) -> None:
     (folder / "nothing_in").mkdir()
     said = f"'nothing_in' is a directory; name a Python file in it, as nothing_in{os.sep}my_models.py"

@@ -26,7 +26,7 @@ _CLIENTS = 60
 _FOUND = re.compile(
     r"found: (?P<limit>[\d.,]+) MiB of (?P<kind>memory|address space), (?P<own>[\d.]+) of them taken before "
     r"requests, and (?P<free>\d+) free descriptors; chosen: (?P<budget>[\d.,]+) MiB for requests, (?P<connections>\d+) "
-    r"connections at once(?P<fewer> instead of 512, for want of descriptors)?, (?P<workers>\d+) threads for models"
+    r"connections at once(?P<fewer> instead of 512, for want of descriptors)?(, (?P<workers>\d+) threads for models)?"
 )
 
 

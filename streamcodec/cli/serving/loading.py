@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
+from importlib.util import find_spec
 from inspect import signature
 from pathlib import Path
 from types import ModuleType
@@ -56,10 +57,11 @@ class Loaded:
 
 
 def check_path(text: str) -> None:
-    """Refuse the path of no Python file; but the name of a module may also be that of a directory beside it."""
+    """Refuse the path of no Python file; but a module may have the name of a directory, or of a file, beside it."""
     name = text.partition(":")[0]
     path = Path(name)
-    if path.suffix != ".py" and ((path.suffix and path.is_file()) or (os.sep in name and path.exists())):
+    is_data = path.suffix and path.is_file() and find_spec(name.partition(".")[0]) is None
+    if path.suffix != ".py" and (is_data or (os.sep in name and path.exists())):
         raise LocalProtocolError(f"{name!r} is no Python file; name one, as my_models.py, or a module, as my_models")
 
 
