@@ -167,7 +167,7 @@ def test_a_file_beside_it_does_not_hide_a_module(folder: Path) -> None:
     (folder / "streamcodec.service").write_text("[Unit]")
     check_path("streamcodec.service:demo_models")
     (folder / "x.npy").write_bytes(b"")
-    with pytest.raises(LocalProtocolError, match="'x.npy' is no Python file"):
+    with pytest.raises(LocalProtocolError, match=r"'x\.npy' is no Python file"):
         check_path("x.npy")
 
 

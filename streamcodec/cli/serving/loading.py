@@ -60,7 +60,8 @@ def check_path(text: str) -> None:
     """Refuse the path of no Python file; but a module may have the name of a directory, or of a file, beside it."""
     name = text.partition(":")[0]
     path = Path(name)
-    is_data = path.suffix and path.is_file() and find_spec(name.partition(".")[0]) is None
+    package = name.partition(".")[0]
+    is_data = path.suffix and path.is_file() and not (package.isidentifier() and find_spec(package))
     if path.suffix != ".py" and (is_data or (os.sep in name and path.exists())):
         raise LocalProtocolError(f"{name!r} is no Python file; name one, as my_models.py, or a module, as my_models")
 
