@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import ssl
 from collections.abc import Callable, Iterator
@@ -27,6 +28,11 @@ pytestmark = [
 
 TIMES = 3
 REQUEST = infer_request("version")
+NOT_RENEWED = {
+    1: re.compile(r"nothing is renewed"),
+    2: re.compile(r"worker \d+ ended with status \d+ before it was ready; nothing is renewed, and the others go on"),
+}
+"""What the log says when nothing is renewed, by how many workers."""
 WORKERS = pytest.mark.parametrize("workers", [1, 2])
 KEPT = pytest.mark.parametrize("is_kept", [False, True])
 TLS = pytest.mark.parametrize("tls", [False, True])
@@ -132,11 +138,12 @@ def test_what_cannot_be_read_changes_nothing(what: str, workers: int, tmp_path: 
         path = tmp_path / ("mine.py" if what == "models" else "server.crt")
         good = path.read_bytes()
         path.write_bytes(b"1 +")
+        stderr = running.process.stderr
+        assert stderr is not None
         with asking(connect, REQUEST, is_kept=True) as asked:
             for _ in range(2):
                 running.process.send_signal(signal.SIGHUP)
-                assert running.process.stderr is not None
-                until(lambda: "nothing is renewed" in running.process.stderr.readline())  # type: ignore[union-attr]
+                until(lambda: NOT_RENEWED[workers].search(stderr.readline()) is not None)
         _nothing_is_lost(asked)
         assert running.workers == before
         path.write_bytes(good + b"\n")
@@ -172,6 +179,21 @@ def test_a_successor_that_hangs_gives_way_to_the_next_one(tmp_path: Path) -> Non
         assert _is_renewed(connect, 2)
         status, said = running.ends(signal.SIGTERM)
         assert (status, "ERROR" in said) == (0, False)
+
+
+def test_a_worker_that_dies_is_replaced_although_its_successor_cannot_start(tmp_path: Path) -> None:
+    with _serving(tmp_path, 2, tls=False) as (running, _):
+        first = min(running.workers)  # it was started first, so its place is the first to be renewed
+        waits = "import pathlib, time\nwhile not pathlib.Path('fails').exists():\n    time.sleep(0.01)\nraise OSError\n"
+        _write(tmp_path, waits)
+        running.process.send_signal(signal.SIGHUP)
+        until(lambda: len(running.workers) == 3)
+        os.kill(first, signal.SIGKILL)
+        until(lambda: first not in running.workers)
+        _write(tmp_path, _code(1))
+        before = running.workers
+        (tmp_path / "fails").touch()
+        until(lambda: len(running.workers - before) == 1 and len(running.workers) == 2)
 
 
 def test_a_request_in_progress_is_ended_by_the_worker_that_has_it(tmp_path: Path) -> None:
