@@ -44,12 +44,14 @@ _ATOMIC_BYTES: Final = getattr(select, "PIPE_BUF", 512)
 """Most bytes that a pipe takes in one piece, or else not yet (POSIX, `write`); Windows does not say."""
 
 logger: Final = logging.getLogger("streamcodec.access")
+complaints: Final = logging.getLogger(__name__)
+"""For what happens to the log itself: its own lines may be what fails."""
 
 Write = Callable[[list[str]], None]
 """Writes lines, which come without line ends."""
 
 
-Columns = tuple[str, str | None, str | None, str | None, str | None, int | None, int, int]
+Columns = tuple[str | None, str | None, str | None, str | None, str | None, int | None, int, int]
 """Columns of a line: client, method, path, model, version, status, bytes in and out. Many lines have equal ones."""
 
 Line = tuple[float, Columns, str | None, float, str | None, Ending]
@@ -97,7 +99,8 @@ class AccessLog(Observer):
 
         Args:
             form: `text`, or `json` for one document a line.
-            write: writes the lines; called in the thread. The interpreter reports its exceptions.
+            write: writes the lines; called in the thread. If it raises an exception, these lines are lost, and the
+                first exception is logged.
             max_waiting: most lines that wait; further lines are dropped.
             is_encrypted: whether the server speaks https: then each line says so at its end.
         """
@@ -111,27 +114,24 @@ class AccessLog(Observer):
         self._is_idle = True
         self._thread: threading.Thread | None = None
         self._is_closing = False
+        self._has_failed = False
 
     def request_ended(self, request: RequestRecord) -> None:
         """Store the values that the line needs."""
         if len(self._waiting) >= self._max_waiting:
             self._dropped += 1
             return
-        method, path = request.method, request.target
-        if method is not None and path is not None and len(path) + len(method) > _LONGEST:
-            method, path = method[:_LONGEST], path[:_LONGEST]
-        request_id = request.request_id
-        if request_id is not None and len(request_id) > _LONGEST:
-            request_id = request_id[:_LONGEST]
+        chosen = (request.client, request.method, request.target, request.version, request.request_id)
+        client, method, path, version, request_id = [text and text[:_LONGEST] for text in chosen]
         self._waiting.append(
             (
                 request.started,
                 (
-                    request.client,
+                    client,
                     method,
                     path,
                     request.model,
-                    request.version,
+                    version,
                     request.status,
                     request.bytes_in,
                     request.bytes_out,
@@ -172,7 +172,16 @@ class AccessLog(Observer):
             self._wake.clear()
             is_last = self._is_closing  # only now: who closes it from now on wakes it again
             self._is_idle = True  # a line that is stored from now on wakes the thread again
-            self._write_waiting()
+            try:
+                self._write_waiting()
+            except (Exception, SystemExit) as error:  # noqa: BLE001 - of `write`, which may do better with the next lines
+                self._complain(error)
+
+    def _complain(self, error: BaseException) -> None:
+        """Log the exception of a writer, if it is the first one."""
+        if not self._has_failed:
+            self._has_failed = True
+            complaints.error("lines of the access log are lost; later failures are not logged", exc_info=error)
 
     def _write_waiting(self) -> None:
         dropped, self._dropped = self._dropped, 0
@@ -202,7 +211,7 @@ def _columns(values: Columns) -> tuple[str, str]:
     """Return the columns between the time and the id, and those after the id."""
     client, method, path, model, version, status, bytes_in, bytes_out = values
     texts = f"{_shown(method)} {_shown(_safe(path))} {_shown(model)} {_shown(version)}"
-    return f"{client or '-'} {texts}", f"{status or '-'} {bytes_in} {bytes_out}"
+    return f"{_column(client or None)} {texts}", f"{status or '-'} {bytes_in} {bytes_out}"
 
 
 def _json(lines: list[Line]) -> list[str]:

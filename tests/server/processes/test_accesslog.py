@@ -19,6 +19,7 @@ from streamcodec.server import AccessLog, to_descriptor, to_logger
 from streamcodec.service import Ending, ModelRegistry, RequestRecord, demo_models
 from tests.server.programs import serving
 from tests.server.wire import GET_LIVE, Wire, infer_request, post
+from tests.waiting import until
 
 SECONDS = 60
 
@@ -96,6 +97,10 @@ def test_what_a_client_has_chosen_stays_in_its_column(text: str, column: str) ->
     assert f" - - {column} 200 " in line
     (line,) = _lines(_record(target=text))
     assert f" POST {column} - " in line
+    record = _record()
+    record.client, record.version = text, text  # a proxy tells the address; an unknown version stands in the target
+    (line,) = _lines(record)
+    assert f"Z {column if text else '-'} POST /v2 - {column} - 200 " in line
     (line,) = _lines(_record(request_id=text), form="json")
     assert line.isascii()
     assert line.isprintable()
@@ -126,6 +131,30 @@ def test_nobody_waits_for_a_log_that_nobody_takes(form: Literal["text", "json"])
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("error", [OSError("no space left on device"), SystemExit(1)])
+def test_lines_that_cannot_be_written_are_lost_and_no_others(
+    error: BaseException, caplog: pytest.LogCaptureFixture
+) -> None:
+    lines: list[str] = []
+    fails = [True, True, False]
+
+    def write(coming: list[str]) -> None:
+        if fails.pop(0):
+            raise error
+        lines.extend(coming)
+
+    log = AccessLog(write=write)
+    for left in (2, 1, 0):
+        log.request_ended(_record(request_id=f"a{left}"))
+        until(lambda left=left: len(fails) == left)  # type: ignore[misc]
+    log.close()
+    assert [line.split()[6] for line in lines] == ["a0"]
+    (complaint,) = caplog.records
+    assert complaint.message == "lines of the access log are lost; later failures are not logged"
+    assert complaint.exc_info is not None
+    assert complaint.exc_info[1] is error
+
+
 def test_closing_waits_for_a_second_only() -> None:
     may_go = threading.Event()
     log = AccessLog(write=lambda _: may_go.wait(SECONDS))  # type: ignore[arg-type]  # it returns nothing of use
