@@ -12,6 +12,7 @@ expected, and never quote tensor content. If bytes from a peer raise any other e
 from __future__ import annotations
 
 from enum import StrEnum
+from operator import index
 from typing import Any, Final, final
 
 ERROR_PAGE: Final = "docs/reference/errors.md"
@@ -170,15 +171,15 @@ class MessageError(ProtocolError):
         Raises:
             LocalProtocolError: no answer can have the `status_hint`.
         """
-        if status_hint not in FINAL_STATUSES:
-            msg = f"status_hint is {status_hint!r}, and the status of an answer is 200 to 599"
+        if not hasattr(status_hint, "__index__") or status_hint not in FINAL_STATUSES:  # 404.0 would be one of them
+            msg = f"status_hint is {status_hint!r}, and the status of an answer is 200 to 599, as an int"
             raise LocalProtocolError(msg)
         super().__init__(message)
         self.message = message
         self.code = code
         self.offset = offset
         self.path = path
-        self.status_hint = status_hint
+        self.status_hint = index(status_hint)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Make errors copyable and picklable; the default would call the class with the message alone."""

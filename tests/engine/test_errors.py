@@ -5,8 +5,10 @@ from __future__ import annotations
 import ast
 import copy
 import pickle
+from http import HTTPStatus
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import streamcodec
@@ -181,3 +183,11 @@ def test_a_status_that_no_answer_can_have_is_refused_where_the_error_is_made(sta
         RemoteProtocolError("no", code=ErrorCode.NOT_FOUND, status_hint=status)
     with pytest.raises(LocalProtocolError):
         LimitExceededError("no", limit="max_rank", status_hint=status)
+
+
+def test_a_status_is_an_int_of_python() -> None:
+    for status in (404, HTTPStatus.NOT_FOUND, np.int64(404)):
+        error = RemoteProtocolError("no", code=ErrorCode.NOT_FOUND, status_hint=status)  # type: ignore[arg-type]
+        assert (type(error.status_hint), error.status_hint) == (int, 404)
+    with pytest.raises(LocalProtocolError, match=r"status_hint is 404\.0, .* 200 to 599, as an int$"):
+        RemoteProtocolError("no", code=ErrorCode.NOT_FOUND, status_hint=404.0)  # type: ignore[arg-type]

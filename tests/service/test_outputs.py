@@ -17,6 +17,7 @@ from streamcodec import (
     Elements,
     ErrorCode,
     NonFiniteOutput,
+    NotRepresentableError,
     RemoteProtocolError,
     RequestedOutput,
     Rows,
@@ -200,6 +201,23 @@ def test_a_model_that_raises_is_500_and_says_no_more(error: BaseException) -> No
     result = ask(service_of(_raising(error)))
     assert result.status == 500
     assert result.error == f"model 'm' failed with {type(error).__name__}"
+    assert result.cause is error
+
+
+class _TextlessError(RemoteProtocolError):
+    def __str__(self) -> str:
+        raise ValueError(SECRET)
+
+
+class _TextlessFormError(NotRepresentableError):
+    def __str__(self) -> str:
+        raise ValueError(SECRET)
+
+
+@pytest.mark.parametrize("error", [_TextlessError("no", code=ErrorCode.NOT_FOUND), _TextlessFormError()])
+def test_a_model_whose_error_has_no_text_is_500(error: Exception) -> None:
+    result = ask(service_of(_raising(error)))
+    assert (result.status, result.error) == (500, f"model 'm' failed with {type(error).__name__}")
     assert result.cause is error
 
 

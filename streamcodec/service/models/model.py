@@ -240,7 +240,12 @@ class Model:
                 windows, of shared inputs, of `Elements`, or of a tensor without dimensions.
         """
         check_kind(self.predict, Callable, f"predict of model {self.name!r} is a function of a request")
-        check_kind(self.versions, (tuple, list), f"the versions of model {self.name!r} are a tuple of str, as ('1',)")
+        check_kind(self.name, str, "the name of a model is a str")
+        check_kind(self.platform, str, f"the platform of model {self.name!r} is a str")
+        versions = f"the versions of model {self.name!r} are a tuple of str, as ('1',)"
+        check_kind(self.versions, (tuple, list), versions)
+        for version in self.versions:
+            check_kind(version, str, versions)
         for tensors in (self.inputs, self.outputs):
             check_kind(tensors, (Sequence, NoneType), "inputs and outputs are a tuple of TensorMetadata")
             for tensor in tensors or ():

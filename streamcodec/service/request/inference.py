@@ -9,6 +9,7 @@ worker thread, unless it `is_inline`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final, Protocol, cast
 
@@ -211,13 +212,14 @@ class ResolvedHead:
             error: the exception of the model.
             request_id: of the request, for the server's log.
         """
-        if isinstance(error, MessageError):
-            return error_reply(error)
         if isinstance(error, MemoryError):
             drop_tracebacks(error)  # nobody reads them
             return error_reply(OutOfMemoryError(f"there is no memory for model {self.model.name!r} to answer"))
-        if isinstance(error, NotRepresentableError):
-            return failure_reply(str(error), status=400)
+        with suppress(Exception):  # the model's own class may have a text that fails
+            if isinstance(error, MessageError):
+                return error_reply(error)
+            if isinstance(error, NotRepresentableError):
+                return failure_reply(str(error), status=400)
         text = f"model {self.model.name!r} failed with {type(error).__name__}"  # all else is for the server's log
         reply = failure_reply(text, status=500, cause=error)
         call = f"model {shown(self.model.name)} version {shown(self.version)}"

@@ -18,7 +18,7 @@ MODELS: Any = ModelRegistry.of([MODEL])
 
 
 def model(**options: Any) -> Model:  # noqa: ANN401 - wrong on purpose
-    return Model(name="m", **{"predict": print, **options})
+    return Model(**{"name": "m", "predict": print, **options})
 
 
 def metadata(shape: Any) -> TensorMetadata:  # noqa: ANN401 - wrong on purpose
@@ -40,6 +40,9 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
     "a new function": (lambda: ModelRegistry().replace(print), "a model is a Model, as .* not builtin_f"),  # type: ignore[arg-type]
     "no function": (lambda: model(predict=None), "predict of model 'm' is a function of a request, not None"),
     "versions in a text": (lambda: model(versions="12"), r"are a tuple of str, as \('1',\), not str"),
+    "versions as numbers": (lambda: model(versions=(1, 2)), r"are a tuple of str, as \('1',\), not int"),
+    "a name as a number": (lambda: model(name=5), "the name of a model is a str, not int"),
+    "no platform": (lambda: model(platform=None), "the platform of model 'm' is a str, not None"),
     "one input": (lambda: model(inputs=metadata((1,))), "are a tuple of TensorMetadata, not"),
     "inputs as in JSON": (lambda: model(inputs=[{}]), "are TensorMetadata objects, not dict"),
     "a size": (lambda: metadata(5), r"a shape is a tuple of int, as \(ANY_SIZE, 3\), not int"),
