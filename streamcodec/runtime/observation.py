@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from streamcodec.engine.arguments import check_kind
-from streamcodec.engine.errors import MessageError
+from streamcodec.engine.errors import LocalProtocolError, MessageError
 from streamcodec.http.heads.messages import RequestHead
 from streamcodec.service import BatchPlace, Inference, InferenceRequest, Reply
 from streamcodec.service.observing import COMPLETE, READ_RAW, Ending, Observer, ReadFields, RequestRecord
@@ -284,7 +284,8 @@ class Observation(RequestRecord):
         Args:
             error: the reason; None if the server has given up.
         """
-        if is_raised := isinstance(error, RuntimeError):  # from the model, while its answer was made
+        # From the model, while its answer was made; the latter if its rows are not those that it has promised.
+        if is_raised := isinstance(error, (RuntimeError, LocalProtocolError)):
             self.cause = error.__cause__ or error
         if isinstance(error, MessageError):
             self.code = error.code

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from streamcodec import NEED_TURN, ErrorCode, Rows, Windows
+from streamcodec import NEED_TURN, ErrorCode, LocalProtocolError, Rows, Windows
 from streamcodec.embedding.frontend import Frontend
 from streamcodec.runtime.observation import Observers, client_of
 from streamcodec.server import ServerOptions, open_unix_listener
@@ -305,6 +305,25 @@ def test_an_answer_that_is_cut(backend: str, count: int, caplog: pytest.LogCaptu
         record = recording.next()
     assert (record.status, record.ending, type(record.cause)) == (200, Ending.CUT, ValueError)
     assert count << 20 <= record.bytes_out < (count + 1) << 20
+
+
+@BACKENDS
+@pytest.mark.parametrize("is_inline", [False, True])
+def test_an_answer_is_cut_because_of_the_model_if_its_rows_are_too_few(
+    backend: str, is_inline: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.CRITICAL)
+    short = Model(name="m", predict=lambda _: {"y": Rows("FP32", (2,), [np.ones(1, "<f4")])}, is_inline=is_inline)
+    recording = Recording()
+    with (
+        server_here(ModelRegistry.of([short]), backend=backend, observer=recording) as (_, address),
+        Wire(address) as wire,
+    ):
+        wire.send(infer_request("m"))
+        with pytest.raises(ConnectionError):
+            wire.response()
+        record = recording.next()
+    assert (record.status, record.ending, type(record.cause)) == (200, Ending.CUT, LocalProtocolError)
 
 
 @pytest.mark.slow
