@@ -23,6 +23,7 @@ from streamcodec.http.heads.messages import RequestHead
 from streamcodec.http.heads.parsed import invalid_http
 from streamcodec.http.heads.statuses import phrase_of
 from streamcodec.service.replies import Reply, complete_headers, drop_tracebacks
+from streamcodec.service.routes import without_origin
 
 ROUTE: Final = "/v2{rest:.*}"
 """All routes of the service, below its mount point."""
@@ -55,7 +56,7 @@ def _target(request: web.BaseRequest, prefix_segments: int) -> str:
     target = request.raw_path
     if prefix_segments:
         path, mark, query = target.partition("?")
-        target = "/" + "/".join(path.split("/")[1 + prefix_segments :]) + mark + query
+        target = "/" + "/".join(without_origin(path).split("/")[1 + prefix_segments :]) + mark + query
     return target
 
 

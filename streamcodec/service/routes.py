@@ -192,6 +192,17 @@ def path_of(target: str) -> str:
     return parts.path if parts.scheme in {"http", "https"} else ""
 
 
+def without_origin(path: str) -> str:
+    """Return the path of a target in absolute form, without its scheme and host; any other path as it is.
+
+    It is for services that are mounted under a prefix: RFC 9112, 3.2.2 has servers accept this form.
+    """
+    if path.startswith("/") or "://" not in path:
+        return path
+    _, _, path = path.partition("://")
+    return path[len(path.partition("/")[0]) :]
+
+
 def _match(segments: tuple[str, ...]) -> Route | None:
     match segments:
         case ("v2", "models", model, "versions", version, *rest) if model and version and tuple(rest) in _MODEL:

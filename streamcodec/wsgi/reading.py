@@ -37,6 +37,7 @@ from streamcodec.runtime.observation import format_address
 from streamcodec.runtime.options import ServerOptions
 from streamcodec.runtime.timeouts import ReadTimeout, too_slow
 from streamcodec.service.request.exchange import ExchangeStep
+from streamcodec.service.routes import without_origin
 
 Environ = dict[str, Any]
 
@@ -117,11 +118,7 @@ def _raw_path(environ: Environ) -> str | None:
     raw: str | None = environ.get("RAW_URI") or environ.get("REQUEST_URI")
     if raw is None:
         return None
-    raw, _, _ = raw.partition("?")
-    if not raw.startswith("/") and "://" in raw:
-        _, _, raw = raw.partition("://")
-        raw = raw[len(raw.partition("/")[0]) :]
-    return raw
+    return without_origin(raw.partition("?")[0])
 
 
 READ_BYTES: Final = 4 << 20

@@ -116,6 +116,21 @@ def test_it_is_mounted_below_a_path_and_in_another_application() -> None:
     run(main)
 
 
+@pytest.mark.parametrize("prefix", ["", "/in/ner"])
+def test_a_target_in_absolute_form_is_one_below_a_path_too(prefix: str) -> None:
+    """RFC 9112, 3.2.2: a server accepts this form."""
+
+    async def main() -> None:
+        async with (
+            serving(app_of(App(service_of(identity)), prefix)) as port,
+            await anyio.connect_tcp("127.0.0.1", port) as wire,
+        ):
+            await wire.send(b"GET http://x%b/v2/health/live?a HTTP/1.1\r\nHost: x\r\n\r\n" % prefix.encode())
+            assert (await wire.receive()).startswith(b"HTTP/1.1 200 ")
+
+    run(main)
+
+
 @pytest.mark.parametrize("auto_decompress", [False, True])
 def test_compressed_bodies_are_decompressed_once(auto_decompress: bool) -> None:
     async def main() -> None:

@@ -13,6 +13,7 @@ from streamcodec.service.routes import (
     begins_health_check,
     find_route,
     is_health_check,
+    without_origin,
 )
 from tests.service.requests import get, head
 
@@ -291,3 +292,18 @@ def test_a_path_of_many_segments_is_none() -> None:
 )
 def test_the_first_bytes_of_a_short_health_check(data: bytes, expected: bool) -> None:
     assert begins_health_check(data) == expected
+
+
+@pytest.mark.parametrize(
+    ("target", "path"),
+    [
+        ("/v2", "/v2"),
+        ("http://x:1/in/v2", "/in/v2"),
+        ("http://x/a://b", "/a://b"),
+        ("/a://b", "/a://b"),
+        ("http://x", ""),
+        ("*", "*"),
+    ],
+)
+def test_a_path_is_taken_from_an_absolute_target(target: str, path: str) -> None:
+    assert without_origin(target) == path
