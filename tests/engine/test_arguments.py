@@ -56,8 +56,8 @@ def encoded(**options: Any) -> object:  # noqa: ANN401 - wrong on purpose
 ANYTHING: Any = object()
 WRONG: dict[str, tuple[Callable[[], object], str]] = {
     "a length as text": (lambda: request(header_length="128"), r"header_length is an int, not str: int\('128'\)"),
-    "a length with a point": (lambda: request(header_length=128.0), "header_length is an int, not float"),
-    "no length": (lambda: request(header_length=True), "header_length is an int, not bool"),
+    "a length with a point": (lambda: request(header_length=128.0), "header_length is an int, not float$"),
+    "no length": (lambda: request(header_length=True), "header_length is an int, not bool$"),
     "a negative length": (lambda: request(header_length=-1), "a length is negative"),
     "a body's length as text": (lambda: request(body_length="152"), "the length of a message is an int, not str"),
     "a format's length as text": (lambda: declared("10"), "the length of a message is an int, not str"),

@@ -17,6 +17,7 @@ from streamcodec import (
     LimitExceededError,
     LocalProtocolError,
     NotRepresentableError,
+    OutOfMemoryError,
     ProtocolError,
     RemoteProtocolError,
 )
@@ -142,6 +143,12 @@ def test_limit_says_which() -> None:
     error = LimitExceededError("no", limit="max_rank", path="$.inputs")
     assert (error.code, error.limit, error.status_hint) == (ErrorCode.LIMIT_EXCEEDED, "max_rank", 413)
     assert LimitExceededError("no", limit="max_rank", status_hint=400).status_hint == 400
+
+
+def test_a_lack_of_memory_may_have_a_place() -> None:
+    error = OutOfMemoryError("no memory", offset=5)
+    assert (error.code, error.offset, error.status_hint) == (ErrorCode.OUT_OF_MEMORY, 5, 503)
+    assert OutOfMemoryError("no memory").offset is None
 
 
 @pytest.mark.parametrize(

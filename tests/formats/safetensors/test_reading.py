@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import tracemalloc
 from functools import partial
@@ -138,6 +139,12 @@ def test_places_of_errors() -> None:
         error = read(REFUSED[name].data).error
         assert error is not None
         assert (error.offset, error.path) == place
+
+
+def test_tensors_without_elements_keep_the_order_of_the_header() -> None:
+    """They begin and end at the same byte, so their bytes say nothing about their order."""
+    text = json.dumps({name: {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]} for name in "bca"})
+    assert [spec.name for spec in read(file(text, b"")).header.tensors] == ["b", "c", "a"]
 
 
 FOUR = safetensors.encode({name: np.full((4, 2), index, np.int16) for index, name in enumerate("abcd")})

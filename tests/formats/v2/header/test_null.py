@@ -9,7 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamcodec import ErrorCode, HeaderCache, LocalProtocolError, RemoteProtocolError, parse_request_header
+from streamcodec import (
+    DEFAULT_LIMITS,
+    ErrorCode,
+    HeaderCache,
+    LocalProtocolError,
+    RemoteProtocolError,
+    parse_request_header,
+)
 from streamcodec.formats.v2.decoder import request_decoder
 from streamcodec.testing import run_push
 from tests.formats.v2.messages import Members, jsonic
@@ -69,3 +76,12 @@ def test_other_leniencies_of_answers_are_not_meant() -> None:
 def test_headers_that_were_read_in_the_other_way_are_not_used() -> None:
     with pytest.raises(LocalProtocolError, match="not together with headers"):
         request_decoder(header_length=None, body_length=2, headers=HeaderCache(parse_request_header), null_is_nan=True)
+
+
+def test_a_long_header_that_is_parsed_whole_has_nan_for_null_too() -> None:
+    text = json.dumps({"inputs": [jsonic("FP64", [60_000], [None] * 60_000)]}).encode()
+    (tensor,) = parse_request_header(text, DEFAULT_LIMITS, null_is_nan=True).tensors
+    assert tensor.data is not None
+    assert np.isnan(tensor.data).all()
+    with pytest.raises(RemoteProtocolError):
+        parse_request_header(text, DEFAULT_LIMITS)
