@@ -82,6 +82,11 @@ class Connection:
         """Whether the next exchange can begin, as far as is visible. Ask only between two exchanges."""
         return self.http.is_reusable and not self._has_input()
 
+    @property
+    def is_open(self) -> bool:
+        """Whether it has not been closed here."""
+        return self.socket.fileno() >= 0
+
     def may_have_died(self, exchange: ClientExchange, error: Exception) -> bool:
         """Tell whether an exchange that has failed here can be repeated on another connection.
 

@@ -9,14 +9,19 @@ Open connections count the bytes that have moved; the pool adds them up on reque
 
 The client decides how to wait for a place: the pool calls `set()` of the client's own kind of event, for threads or for
 tasks.
+
+After a fork, both processes would send on the same connections, and read each other's answers. So they stay with the
+parent, and the child begins without one.
 """
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
+from weakref import WeakSet
 
 from streamcodec.client.connections.connection import Connection, Traffic
 from streamcodec.engine.arguments import whole
@@ -32,6 +37,8 @@ class Waiter(Protocol):
 
 
 WaiterT = TypeVar("WaiterT", bound=Waiter)
+_POOLS: Final[WeakSet[ConnectionPool]] = WeakSet()
+"""All that exist, for a fork."""
 
 
 class ConnectionPool:
@@ -51,13 +58,17 @@ class ConnectionPool:
             raise LocalProtocolError(f"max_connections must be at least 1, not {max_connections!r}")
         self.max_connections = max_connections
         self._expiry = keepalive_expiry
-        self._lock = threading.Lock()
-        self._free = max_connections
-        self._waiters: deque[Waiter] = deque()
-        self._kept: deque[tuple[float, Connection]] = deque()
         self._is_closed = False
         self._open: set[Connection] = set()
         self._past = Traffic()
+        self._begin()
+        _POOLS.add(self)
+
+    def _begin(self) -> None:
+        self._lock = threading.Lock()
+        self._free = self.max_connections
+        self._waiters: deque[Waiter] = deque()
+        self._kept: deque[tuple[float, Connection]] = deque()
 
     @property
     def traffic(self) -> Traffic:
@@ -101,7 +112,7 @@ class ConnectionPool:
         with self._lock:
             if self._waiters:
                 self._waiters.popleft().set()
-            else:
+            elif self._free < self.max_connections:  # else the place was taken before a fork
                 self._free += 1
 
     def take(self, now: float) -> Connection | None:
@@ -122,7 +133,7 @@ class ConnectionPool:
         """Keep a connection for the next call, if it can be used again."""
         with self._lock:
             connection.end()
-            if is_good and not self._is_closed:
+            if is_good and connection.is_open and not self._is_closed:
                 connection.is_kept = True
                 self._kept.append((now, connection))
             else:
@@ -135,6 +146,16 @@ class ConnectionPool:
             while self._kept:
                 self._drop(self._kept.pop()[1])
 
+    def forget(self) -> None:
+        """Begin anew in a process that was forked: all places are free.
+
+        The connections are closed here only, also those that a call of the parent uses: nothing is sent, so the parent
+        does not notice.
+        """
+        self._begin()  # another thread of the parent may have held the lock
+        for connection in [*self._open]:
+            self._drop(connection)
+
     def _takes_place(self) -> bool:
         self._is_closed = False
         has_place = self._free > 0
@@ -144,5 +165,15 @@ class ConnectionPool:
     def _drop(self, connection: Connection) -> None:
         """Close a connection; its traffic stays counted."""
         connection.close()
-        self._open.discard(connection)
-        self._past += connection.traffic
+        if connection in self._open:  # else it was dropped at a fork
+            self._open.remove(connection)
+            self._past += connection.traffic
+
+
+def _forget_all() -> None:
+    for pool in [*_POOLS]:
+        pool.forget()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_all)
