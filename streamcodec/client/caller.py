@@ -139,7 +139,7 @@ class Caller:
             if not self._common.pool.enter_at_once():  # as it mostly can
                 await self.enter(times)
             try:
-                if retries.hedge is None:
+                if retries.hedge is None or not exchange.may_be_hedged:
                     return await self._attempt(exchange, times)
                 attempt = partial(self._attempt, times=times)
                 return await hedged(attempt, partial(self._beside, times=times), exchange, retries.hedge)

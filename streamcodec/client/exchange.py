@@ -279,6 +279,14 @@ class ClientExchange:
         return not any(isinstance(part, Rows) and isinstance(part.windows, Iterator | AsyncIterator) for part in parts)
 
     @property
+    def may_be_hedged(self) -> bool:
+        """Whether it can be made twice at once: not if it has windows of the caller, who makes them for one reader.
+
+        What can be compressed beforehand has none; the text of a large JSON tensor is made for each reader.
+        """
+        return self._message is None or self._message.is_compressible
+
+    @property
     def may_run_twice(self) -> bool:
         """Whether that does no harm: it changes nothing (RFC 9110, section 9.2.1), or the caller says so."""
         return self.is_idempotent or self._method in _READ_ONLY

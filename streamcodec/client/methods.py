@@ -95,7 +95,8 @@ class Methods(Management):
             retries: how often to make the call again if it fails; None for the client's own number. See `Client`.
             idempotent: whether the server may run the request twice. Then `retries` cover more failures.
             hedge: seconds without an answer after which an `AsyncClient` sends an `idempotent` request once more, on
-                another connection. The first answer wins, and the other connection is closed. None not to do so.
+                another connection. The first answer wins, and the other connection is closed. None not to do so. A
+                request with `Rows` is sent once: two readers of the same windows would disturb each other.
             resumable: whether the request goes on at the byte where its connection broke, instead of failing. The
                 server has to offer this (`serve --resumable-uploads`). A path names a file that keeps the name of the
                 upload, which is a secret: then the same request goes on after a restart of this program, too. It is

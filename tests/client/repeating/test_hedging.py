@@ -5,14 +5,14 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any
 
 import anyio
 import numpy as np
 import pytest
 
-from streamcodec import LocalProtocolError, RemoteProtocolError
+from streamcodec import LocalProtocolError, RemoteProtocolError, Rows
 from streamcodec.client import AsyncClient, Client, InferResult, ServerError
 from streamcodec.client.exchange import ClientExchange
 from streamcodec.client.repeating.hedging import hedged
@@ -30,10 +30,17 @@ LONG = TIMEOUT
 REFUSED = response(b'{"error":"no"}', status="400 Bad Request")
 
 
-def _infer(backend: str, server: Scripted, hedge: float, max_connections: int = 10, **options: Any) -> InferResult:  # noqa: ANN401 - those of `infer`
+def _infer(
+    backend: str,
+    server: Scripted,
+    hedge: float,
+    max_connections: int = 10,
+    inputs: Mapping[str, Any] = INPUTS,
+    **options: Any,  # noqa: ANN401 - those of `infer`
+) -> InferResult:
     async def main() -> InferResult:
         async with AsyncClient(server.url, timeout=TIMEOUT, max_connections=max_connections) as client:
-            return await client.infer("m", INPUTS, idempotent=True, hedge=hedge, **options)
+            return await client.infer("m", inputs, idempotent=True, hedge=hedge, **options)
 
     return anyio.run(main, backend=backend)
 
@@ -134,6 +141,34 @@ def test_a_hedge_waits_for_a_place(backend: str) -> None:
     with counting(handle) as server:
         assert np.array_equal(_infer(backend, server, SOON, max_connections=1)["y"], VALUES)
     assert len(server.requests) == 1
+
+
+@LOOPS
+def test_windows_are_read_by_one_attempt_at_a_time(backend: str) -> None:
+    starts: list[int] = []
+
+    class Windows:
+        def __iter__(self) -> Iterator[np.ndarray[Any, Any]]:
+            starts.append(1)
+            yield np.zeros((1, 2), np.float32)
+
+    def handle(number: int, sock: socket.socket) -> None:
+        if number:
+            time.sleep(4 * SOON)
+            sock.sendall(GOOD)
+
+    with counting(handle) as server:
+        rows = {"x": Rows("FP32", (1, 2), Windows())}
+        assert np.array_equal(_infer(backend, server, SOON, inputs=rows, retries=1)["y"], VALUES)
+    assert (len(server.requests), len(starts)) == (2, 2), "once without an answer, and again after it"
+
+
+@LOOPS
+def test_the_text_of_large_values_is_made_for_each_attempt(backend: str) -> None:
+    with counting(_Two(b"", GOOD).slow) as server:
+        _infer(backend, server, SOON, inputs={"x": np.arange(100_000)}, is_binary=False)
+    assert len(server.requests) == 2
+    assert len(set(server.requests)) == 1
 
 
 @LOOPS
