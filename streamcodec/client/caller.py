@@ -141,8 +141,10 @@ class Caller:
             try:
                 if retries.hedge is None or not exchange.may_be_hedged:
                     return await self._attempt(exchange, times)
-                attempt = partial(self._attempt, times=times)
-                return await hedged(attempt, partial(self._beside, times=times), exchange, retries.hedge)
+                attempt, again = partial(self._attempt, times=times), partial(self._beside, times=times)
+                winner = await hedged(attempt, again, exchange, retries.hedge)
+                exchange = winner.exchange  # a failure is judged by this one
+                return winner.result()
             except (OSError, MessageError) as error:
                 failures += 1
                 seconds = retries.pause(exchange, error, failures, times)

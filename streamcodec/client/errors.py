@@ -50,6 +50,7 @@ class ServerError(RemoteProtocolError):
         status: HTTP status code of the answer.
         text: the server's text, unchanged: it may contain control characters.
         headers: fields of the answer, as `headers["Retry-After"]`, in any letter case.
+        is_v2: whether the text is the `error` member of the answer, as V2 servers write it.
     """
 
     def __init__(self, status: int, text: str, headers: Mapping[str, str] | None = None) -> None:
@@ -62,3 +63,4 @@ class ServerError(RemoteProtocolError):
         super().__init__(f"{status}: {printable(words)}", code=ErrorCode.ERROR_RESPONSE, status_hint=502)
         self.status = status
         self.text = text
+        self.is_v2 = False

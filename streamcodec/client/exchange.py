@@ -426,10 +426,13 @@ class ClientExchange:
         """Whether tensors are sent as bytes."""
         return self._message is not None and self._message.header_length is not None
 
-    @property
-    def is_not_understood(self) -> bool:
-        """Whether a server may answer like this that does not read bytes: with an error that has no text of V2's."""
-        return self.is_binary and self.status in _NOT_UNDERSTOOD and _v2_text(self._text()) is None
+    def is_not_understood(self, error: ServerError) -> bool:
+        """Whether a server may answer like this that does not read bytes: with an error that has no text of V2's.
+
+        Args:
+            error: of this exchange, or of one like it that was made beside it.
+        """
+        return self.is_binary and error.status in _NOT_UNDERSTOOD and not error.is_v2
 
     def infer_result(self) -> InferResult:
         """Return the answer to an inference request.
@@ -542,8 +545,10 @@ class ClientExchange:
 
     def _refused(self, head: ResponseHead) -> ServerError:
         text = self._text()
-        error = _v2_text(text)  # the `error` member, or else the first bytes of the body
-        return self._error(head, (text if error is None else error)[:_MAX_ERROR_TEXT] or "no further text")
+        member = _v2_text(text)
+        error = self._error(head, (text if member is None else member)[:_MAX_ERROR_TEXT] or "no further text")
+        error.is_v2 = member is not None
+        return error
 
     def _error(self, head: ResponseHead, text: str) -> ServerError:
         error = ServerError(head.status, text, Headers(head.fields.items))

@@ -223,7 +223,7 @@ class Methods(Management):
             async with self._caller.events(exchange, times) as events:
                 yield events
         except ServerError as error:
-            if await self._needs_json(exchange, times, headers=headers, query_params=query_params):
+            if await self._needs_json(exchange, error, times, headers=headers, query_params=query_params):
                 error.add_note(_NEXT_IS_JSON)
             raise
 
@@ -340,7 +340,7 @@ class Methods(Management):
             result = (await self._caller.call(exchange, times, rule)).infer_result()
         except ServerError as error:
             options = {name: arguments[name] for name in ("headers", "query_params")}
-            if not await self._needs_json(exchange, times, **options):
+            if not await self._needs_json(exchange, error, times, **options):
                 raise
             if not exchange.is_repeatable:
                 error.add_note(_NEXT_IS_JSON)
@@ -351,14 +351,20 @@ class Methods(Management):
         return result
 
     async def _needs_json(
-        self, exchange: ClientExchange, times: Times, *, headers: Headers | None, query_params: QueryParams | None
+        self,
+        exchange: ClientExchange,
+        error: ServerError,
+        times: Times,
+        *,
+        headers: Headers | None,
+        query_params: QueryParams | None,
     ) -> bool:
         """Tell whether a request was refused because the server reads JSON only.
 
         Servers without the extension refuse in several ways, and some with it answer errors like that, too. So the
         server's metadata decide. They are read after the first such answer, unless the server has read bytes before.
         """
-        if not exchange.is_not_understood:
+        if not exchange.is_not_understood(error):
             return False
         calls = self._common.calls
         if calls.reads_binary is None:

@@ -24,8 +24,8 @@ class _Beaten(Exception):  # noqa: N818 - it ends an attempt, and nobody sees it
     """The other attempt has an answer."""
 
 
-async def hedged(attempt: Attempt, again: Attempt, exchange: ClientExchange, seconds: float) -> ClientExchange:
-    """Make an exchange, and another one like it after some time; return the one that is answered first.
+async def hedged(attempt: Attempt, again: Attempt, exchange: ClientExchange, seconds: float) -> Runner:
+    """Make an exchange, and another one like it after some time; return the attempt that is answered first.
 
     Args:
         attempt: makes the exchange.
@@ -33,8 +33,9 @@ async def hedged(attempt: Attempt, again: Attempt, exchange: ClientExchange, sec
         exchange: has not begun.
         seconds: without an answer, before the other one is made.
 
-    Raises:
-        Exception: that of the first attempt, if both have failed, or if it fails before the other one is made.
+    Returns:
+        The attempt, which may have failed after its answer had begun. The first one, if neither has an answer, or if it
+        fails before the other one is made.
     """
     race = _Race(exchange)
     async with anyio.create_task_group() as tasks:
@@ -46,26 +47,41 @@ async def hedged(attempt: Attempt, again: Attempt, exchange: ClientExchange, sec
     return race.winner()
 
 
-class _Runner:
-    """One attempt."""
+class Runner:
+    """One attempt.
+
+    Attributes:
+        exchange: that it makes. Whether a failed call can be made again is to be seen there, and not on the other one.
+    """
 
     def __init__(self, exchange: ClientExchange) -> None:
+        """Begin with an exchange that has not begun."""
         self.exchange = exchange
         self.scope = anyio.CancelScope()
         self.is_decided = anyio.Event()
         """Set when it has an answer, or has failed."""
         self.failure: Exception | None = None
 
+    def result(self) -> ClientExchange:
+        """Return the exchange, or raise what has ended it."""
+        failure, self.failure = self.failure, None
+        try:
+            if failure is not None:
+                raise failure
+        finally:
+            del failure  # its traceback refers to this frame
+        return self.exchange
+
 
 class _Race:
     """Two attempts."""
 
     def __init__(self, exchange: ClientExchange) -> None:
-        self.first, self.second = _Runner(exchange), _Runner(copy(exchange))
+        self.first, self.second = Runner(exchange), Runner(copy(exchange))
         self.second.exchange.forget()  # what it has received is its own from now on
-        self._winner: _Runner | None = None
+        self._winner: Runner | None = None
 
-    async def run(self, attempt: Attempt, runner: _Runner) -> None:
+    async def run(self, attempt: Attempt, runner: Runner) -> None:
         """Make an attempt; keep its failure."""
         other = self.second if runner is self.first else self.first
 
@@ -86,13 +102,9 @@ class _Race:
                 runner.failure = failure
         runner.is_decided.set()
 
-    def winner(self) -> ClientExchange:
-        """Return the exchange that has an answer, or raise."""
-        runner = self._winner or self.first
-        failure, runner.failure, self.second.failure = runner.failure, None, None
-        try:
-            if failure is not None:
-                raise failure
-        finally:
-            del failure  # its traceback refers to this frame
-        return runner.exchange
+    def winner(self) -> Runner:
+        """Return the attempt that has an answer; the first one if none has."""
+        winner = self._winner or self.first
+        loser = self.second if winner is self.first else self.first
+        loser.failure = None  # its traceback refers to the attempt
+        return winner
