@@ -152,7 +152,8 @@ def test_a_calls_fields_are_refused_before_a_byte_is_sent(kind: Kind) -> None:
 @pytest.mark.parametrize(
     "url",
     ["ftp://user:secret@h", "http://user:secret@", "http://user:secret@h:x", "http://user:sec/ret@h:1", "http://u:secret@h/?q",
-     "http://u:secret@h\n", "http://u:sec@ret@h:99999"],
+     "http://u:secret@h\n", "http://u:sec@ret@h:99999", "user:secret@h:8000", "//user:secret@h", "http:user:secret@h",
+     "https:/user:secret@h", "HTTP://user:secret@h:x", "http+unix:/user:secret@%2Fx", "user:sec\nret@h"],
 )  # fmt: skip
 def test_credentials_in_a_url_that_is_none_are_not_shown(url: str) -> None:
     with pytest.raises(LocalProtocolError) as caught:

@@ -14,8 +14,8 @@ from streamcodec.http.heads.parsed import is_host
 from streamcodec.transports.sockets.unix import check_path
 
 _PORTS: Final = {"http": 80, "https": 443}
-_CREDENTIALS: Final = re.compile(r"//.*@", re.DOTALL)
-"""Matches credentials even if they contain characters that should have been percent-encoded."""
+_CREDENTIALS: Final = re.compile(r"\A([A-Za-z][A-Za-z0-9+.\-]*://)?.*@", re.DOTALL)
+"""Matches credentials even if they contain characters that should have been percent-encoded, or have no scheme."""
 
 _UNIX_SCHEME: Final = re.compile(r"https?\+unix:", re.IGNORECASE)
 _UNIX_URL: Final = re.compile(
@@ -57,7 +57,7 @@ class Address:
             LocalProtocolError: not an `http` or `https` URL with a host, nor one of a Unix socket.
         """
         check_kind(url, str, "a server's URL is a str, as 'http://127.0.0.1:8000'")
-        shown = _CREDENTIALS.sub("//***@", url)
+        shown = _CREDENTIALS.sub(r"\1***@", url)
         if set(url) & set("\t\r\n"):  # urlsplit would remove these silently
             raise LocalProtocolError(f"{shown!r} is not a URL: it has a line end or a tab")
         if _UNIX_SCHEME.match(url):
