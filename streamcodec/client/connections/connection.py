@@ -83,9 +83,9 @@ class Connection:
         return self.http.is_reusable and not self._has_input()
 
     @property
-    def is_open(self) -> bool:
-        """Whether it has not been closed here."""
-        return self.socket.fileno() >= 0
+    def is_worth_keeping(self) -> bool:
+        """Whether another exchange may follow the one that has ended: both sides permit it, and it is open here."""
+        return self.http.is_reusable and self.socket.fileno() >= 0
 
     def may_have_died(self, exchange: ClientExchange, error: Exception) -> bool:
         """Tell whether an exchange that has failed here can be repeated on another connection.

@@ -133,7 +133,7 @@ class ConnectionPool:
         """Keep a connection for the next call, if it can be used again."""
         with self._lock:
             connection.end()
-            if is_good and connection.is_open and not self._is_closed:
+            if is_good and connection.is_worth_keeping and not self._is_closed:
                 connection.is_kept = True
                 self._kept.append((now, connection))
             else:

@@ -35,6 +35,8 @@ LOOPS = pytest.mark.parametrize(
 )
 THREADS = 16
 TASKS = 200
+SOON = 10.0
+"""Seconds in which a thread gets its turn."""
 LARGE = np.zeros(64 << 20, np.uint8)
 """More than the system takes while nobody reads."""
 
@@ -169,6 +171,20 @@ def test_a_closed_client_keeps_nothing_and_can_be_used_again(kind: Kind) -> None
             client.client.close()  # while a call uses it
             list(events)
         assert server.has_closed()
+
+
+@KINDS
+def test_a_connection_that_takes_no_other_request_is_closed_at_once(kind: Kind) -> None:
+    is_closed = threading.Event()
+
+    def wait(sock: socket.socket) -> None:
+        if not sock.recv(1):
+            is_closed.set()
+
+    last = GOOD.replace(b"\r\n", b"\r\nConnection: close\r\n", 1)
+    with scripted([last, wait]) as server, kind.client(server.url) as client:
+        client.infer("m", INPUTS)
+        assert is_closed.wait(SOON)
 
 
 @KINDS
