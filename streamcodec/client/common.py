@@ -12,7 +12,7 @@ from streamcodec.client.calls import Calls
 from streamcodec.client.connections.address import Address
 from streamcodec.client.connections.connection import Connection
 from streamcodec.client.connections.pool import ConnectionPool
-from streamcodec.client.connections.timeouts import Timeout, Times
+from streamcodec.client.connections.timeouts import Timeout, Times, check_seconds
 from streamcodec.client.exchange import ClientExchange, Compression
 from streamcodec.client.fields import Auth, Headers, RequestFields
 from streamcodec.client.lane.tensors import MemoryLane
@@ -83,6 +83,7 @@ class Common:
         self.memory_lane: MemoryLane | None = memory_lane
         self.retries: Retries = Retries(most=retries)
         self._timeout = Timeout.of(timeout)
+        check_seconds("total_timeout", total_timeout)
         self._total_timeout = total_timeout
         self._limits = limits
 
@@ -90,8 +91,10 @@ class Common:
         """Return the times of a call that begins now; None stands for the client's own values.
 
         Raises:
-            LocalProtocolError: a timeout is not greater than 0.
+            LocalProtocolError: a timeout is no number, or not greater than 0.
         """
+        if total_timeout is not None:
+            check_seconds("total_timeout", total_timeout)
         return _times(
             timeout=self._timeout if timeout is None else Timeout.of(timeout),
             limit=TimeLimit(self._total_timeout if total_timeout is None else total_timeout),

@@ -14,6 +14,18 @@ SECONDS: Final = 60.0
 """Default seconds without progress."""
 
 
+def check_seconds(name: str, seconds: object) -> None:
+    """Refuse what is no limit in seconds; None is one, and infinity.
+
+    Raises:
+        LocalProtocolError: it is no number, or not greater than 0.
+    """
+    if seconds is None:
+        return
+    if isinstance(seconds, bool) or not (isinstance(seconds, Real) and float(seconds) > 0):
+        raise LocalProtocolError(f"{name} must be a number of seconds greater than 0, or None, not {seconds!r}")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeout:
     """Seconds without progress before a call gives up, for each of its phases. None for no limit.
@@ -40,10 +52,7 @@ class Timeout:
             LocalProtocolError: one of them is not greater than 0.
         """
         for seconds in astuple(self):
-            if seconds is not None and not (isinstance(seconds, Real) and float(seconds) > 0):
-                raise LocalProtocolError(
-                    f"a timeout must be a number of seconds greater than 0, or None, not {seconds!r}"
-                )
+            check_seconds("a timeout", seconds)
 
     @classmethod
     def of(cls, timeout: float | Timeout | None) -> Timeout:

@@ -6,11 +6,13 @@ import math
 import socket
 import time
 from contextlib import suppress
+from typing import Any
 
 import numpy as np
 import pytest
 
-from streamcodec.client import Timeout
+from streamcodec import LocalProtocolError
+from streamcodec.client import Client, Timeout
 from tests.client.answers.test_answers import GOOD, INPUTS, VALUES
 from tests.client.drivers import KINDS, Kind
 from tests.client.scripted import hung_up, scripted, stalling
@@ -64,3 +66,14 @@ def test_a_call_may_have_another_time_than_its_client(kind: Kind, timeout: float
         assert np.array_equal(client.infer("m", INPUTS, timeout=timeout)["y"], VALUES)
         with pytest.raises(TimeoutError):
             client.infer("m", INPUTS)
+
+
+@KINDS
+@pytest.mark.parametrize("seconds", ["5", 0, -1, math.nan, True, b"", [1]], ids=repr)
+def test_what_is_no_time_is_refused_before_a_byte_is_sent(kind: Kind, seconds: Any) -> None:  # noqa: ANN401 - all kinds
+    for name, words in (("timeout", "a timeout"), ("total_timeout", "total_timeout")):
+        refused = pytest.raises(LocalProtocolError, match=f"^{words} must be a number of seconds greater")
+        with refused:
+            Client("http://127.0.0.1:1", **{name: seconds})
+        with kind.client("http://127.0.0.1:1") as client, refused:
+            client.infer("m", INPUTS, **{name: seconds})
