@@ -123,7 +123,7 @@ class Methods(Management):
         rule = self._retries(retries, hedge, is_idempotent=idempotent)
         times = self._common.times(timeout, total_timeout)
         arguments: dict[str, Any] = {
-            "outputs": None if outputs is None else _repeatable(outputs),
+            "outputs": _repeatable(outputs),
             "request_id": request_id,
             "parameters": with_scheduling(
                 parameters, sequence_id, sequence_start=sequence_start, sequence_end=sequence_end, priority=priority
@@ -131,7 +131,7 @@ class Methods(Management):
             "version": version,
             "is_binary": is_binary,
             "placing": None if out is None and place is None else Placing(out, place),
-            "headers": None if headers is None else _repeatable(headers),
+            "headers": _repeatable(headers),
             "query_params": query_params,
         }
         if resumable is not False:
@@ -203,6 +203,7 @@ class Methods(Management):
         With an `AsyncClient`, it is `async with` and `async for`.
         """
         times = self._common.times(timeout, total_timeout)
+        headers = _repeatable(headers)
         exchange = self._common.calls.infer(
             model,
             inputs,
@@ -411,5 +412,5 @@ class Methods(Management):
 
 
 def _repeatable(values: T) -> T | list[Any]:
-    """Return values that can be iterated more than once: a request may be made again in another form."""
+    """Return values that can be iterated more than once: by a request, by one in another form, and by a question."""
     return [*values] if isinstance(values, Iterator) else values

@@ -63,6 +63,16 @@ def test_what_can_be_iterated_once_is_sent_twice(kind: Kind) -> None:
 
 
 @KINDS
+def test_fields_of_a_stream_that_can_be_iterated_once_are_those_of_the_question_too(kind: Kind) -> None:
+    fields, refused = iter([("X-A", "1")]), pytest.raises(ServerError)
+    with json_server() as server, kind.client(server.url) as client:
+        stream = client.stream("echo", {"x": X}, headers=fields)
+        with refused, stream as events:
+            next(events)
+    assert (server.requests, server.headers) == (NOTICED[:2], ["1", "1"])
+
+
+@KINDS
 def test_who_asks_for_json_asks_nothing_else(kind: Kind) -> None:
     with json_server() as server, kind.client(server.url) as client:
         client.infer("echo", {"x": X}, is_binary=False)
