@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import count
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -160,6 +161,15 @@ def test_credentials_in_a_url_that_is_none_are_not_shown(url: str) -> None:
         Client(url)
     assert "sec" not in str(caught.value)
     assert "***" in str(caught.value)
+
+
+@pytest.mark.parametrize("path", ["/a b", "/a ", "/ü", "/a\x7f", "/\N{EM SPACE}"])
+@pytest.mark.parametrize("start", ["http://u:secret@127.0.0.1:1", "http+unix://u:secret@%2Fs"], ids=["TCP", "Unix"])
+def test_a_path_that_is_not_percent_encoded_is_refused_with_advice(start: str, path: str) -> None:
+    with pytest.raises(LocalProtocolError, match=r"percent-encode it, as urllib\.parse\.quote\(path\) does") as caught:
+        Client(start + path)
+    assert "secret" not in str(caught.value)
+    assert Address.of(start + quote(path)).prefix == quote(path)
 
 
 def test_credentials_are_not_shown() -> None:

@@ -17,6 +17,9 @@ _PORTS: Final = {"http": 80, "https": 443}
 _CREDENTIALS: Final = re.compile(r"\A([A-Za-z][A-Za-z0-9+.\-]*://)?.*@", re.DOTALL)
 """Matches credentials even if they contain characters that should have been percent-encoded, or have no scheme."""
 
+_PATH: Final = re.compile(r"[!-~]*")
+"""What a request target may have (RFC 9112, section 3.2): no space, no control character, ASCII only."""
+
 _UNIX_SCHEME: Final = re.compile(r"https?\+unix:", re.IGNORECASE)
 _UNIX_URL: Final = re.compile(
     r"http\+unix://(?:(?P<user>[^/?#@:]*)(?::(?P<password>[^/?#@]*))?@)?"
@@ -54,7 +57,8 @@ class Address:
                 the server's root. Or `http+unix://%2Frun%2Fmodels.sock`, with the path of a Unix socket for a host.
 
         Raises:
-            LocalProtocolError: not an `http` or `https` URL with a host, nor one of a Unix socket.
+            LocalProtocolError: not an `http` or `https` URL with a host, nor one of a Unix socket; or its path is not
+                percent-encoded.
         """
         check_kind(url, str, "a server's URL is a str, as 'http://127.0.0.1:8000'")
         shown = _CREDENTIALS.sub(r"\1***@", url)
@@ -79,7 +83,7 @@ class Address:
             host=parts.hostname,
             port=_PORTS[parts.scheme] if port is None else port,
             authority=authority,
-            prefix=parts.path.rstrip("/"),
+            prefix=_prefix(parts.path, shown),
             is_secure=parts.scheme == "https",
             credentials=None if parts.username is None else (unquote(parts.username), unquote(parts.password or "")),
         )
@@ -90,6 +94,20 @@ class Address:
         if self.socket_path is not None:
             return self.socket_path
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def _prefix(path: str, shown: str) -> str:
+    """Return the path of a URL without a slash at its end; `shown` is the URL without credentials.
+
+    Raises:
+        LocalProtocolError: it cannot be a part of a request target.
+    """
+    if not _PATH.fullmatch(path):
+        raise LocalProtocolError(
+            f"the path of {shown!r} has a space, or something else that is not visible ASCII; percent-encode it, as "
+            "urllib.parse.quote(path) does"
+        )
+    return path.rstrip("/")
 
 
 def _of_unix_socket(url: str, shown: str) -> Address:
@@ -115,7 +133,7 @@ def _of_unix_socket(url: str, shown: str) -> Address:
         host="localhost",
         port=0,
         authority="localhost",
-        prefix=(found["prefix"] or "").rstrip("/"),
+        prefix=_prefix(found["prefix"] or "", shown),
         is_secure=False,
         credentials=None if user is None else (unquote(user), unquote(found["password"] or "")),
         socket_path=path,
