@@ -140,11 +140,18 @@ class ConnectionPool:
                 self._drop(connection)
 
     def close(self) -> None:
-        """Close kept connections. Until the next call begins, also close those that are given back."""
+        """Close kept connections. Until the next call begins, also close those that are given back.
+
+        Ctrl-C may come when a call has just got its connection, and is not ready to give it back. While all places are
+        free, no call has one, so what is open then was lost like that.
+        """
         with self._lock:
             self._is_closed = True
             while self._kept:
                 self._drop(self._kept.pop()[1])
+            if self._free == self.max_connections:
+                for lost in [*self._open]:
+                    self._drop(lost)
 
     def forget(self) -> None:
         """Begin anew in a process that was forked: all places are free.

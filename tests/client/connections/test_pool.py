@@ -18,6 +18,7 @@ import pytest
 
 from streamcodec import Limits, RemoteProtocolError, Rows
 from streamcodec.client import AsyncClient, Client, Timeout
+from streamcodec.client.caller import Caller
 from streamcodec.client.connections.connection import Connection
 from streamcodec.client.connections.pool import ConnectionPool
 from tests.client.answers.test_answers import GOOD, INPUTS, VALUES
@@ -185,6 +186,24 @@ def test_a_connection_that_takes_no_other_request_is_closed_at_once(kind: Kind) 
     with scripted([last, wait]) as server, kind.client(server.url) as client:
         client.infer("m", INPUTS)
         assert is_closed.wait(SOON)
+
+
+def test_a_connection_that_an_interrupt_has_taken_from_its_call_is_closed_with_the_client(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with scripted([GOOD], [GOOD]) as server, Client(server.url) as client:
+        client.infer("m", INPUTS)
+        assert server.has_closed()
+        monkeypatch.setattr(Caller, "_perform", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            client.infer("m", INPUTS)
+        moved = client.sent_bytes, client.received_bytes
+        client.close()
+        assert server.has_closed(), "without a request"
+        assert (client.sent_bytes, client.received_bytes) == moved
 
 
 @KINDS
