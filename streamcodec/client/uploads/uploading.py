@@ -9,6 +9,8 @@ It makes one exchange after the other (draft-ietf-httpbis-resumable-upload, inte
       +-- broken --> HEAD upload   asks for the offset, then PATCH again; or POST, if the server has no such upload
 
 Each break without progress makes the next attempt wait longer; after an *outage* of a given length, the request fails.
+The offset may go back: a server whose machine has stopped has only what was on its disk. Then the bytes from there on
+are sent again. Progress is more than the server has ever had, so that one which loses again and again ends, too.
 A refusal that no attempt could change is raised at once. A server that has no room for uploads gets the request as any
 other, in one message.
 
@@ -175,8 +177,8 @@ class Uploading:
         self._key = ""
         self._location: str | None = None
         self._offset: int | None = None
-        self._reached = 0
-        self._has_said = False
+        self._said: int | None = None
+        self._most = 0
         self._failures = 0
         self._stalled_at: float | None = None
         self._is_plain = False
@@ -248,9 +250,9 @@ class Uploading:
                 self._record.write(self._key, self._location)
         else:
             self._offset = self._offset_of(exchange)
-            if self._offset > self._reached:
-                self._reached, self._failures, self._stalled_at = self._offset, 0, None
-        self._has_said = True
+            if self._offset > self._most:
+                self._most, self._failures, self._stalled_at = self._offset, 0, None
+        self._said = self._offset
         if self._on_resume is not None:
             self._on_resume(self._offset, self._message.body_length)
         return False
@@ -308,11 +310,11 @@ class Uploading:
         return isinstance(error, OSError) or error.code in _BROKEN
 
     def _given_up(self, error: OSError | MessageError, seconds: float) -> OSError:
-        reason = str(error).partition(_TLS_HINT)[0] if self._has_said else str(error)
-        total = self._message.body_length
-        reached = f"the server had {self._reached} of {total} bytes when it last said so"
-        if not self._has_said:
-            reached = f"the server has not said how many of the {total} bytes it has"
+        reason, total = str(error), self._message.body_length
+        reached = f"the server has not said how many of the {total} bytes it has"
+        if self._said is not None:
+            reason = reason.partition(_TLS_HINT)[0]
+            reached = f"the server had {self._said} of {total} bytes when it last said so"
         kind = TimeoutError if isinstance(error, TimeoutError) else ConnectionError
         return kind(f"{reason}; gave up after {self._failures} failures in {seconds:.1f} s without progress, {reached}")
 
@@ -328,15 +330,14 @@ class Uploading:
         if not (text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS):
             msg = "the server does not say where the upload goes on (Upload-Offset)"
             raise RemoteProtocolError(msg, code=ErrorCode.UPLOAD_MISMATCH, status_hint=502)
-        if not self._reached <= int(text) <= self._message.body_length:
-            msg = f"the server goes on at byte {text}; it had {self._reached} of {self._message.body_length} bytes"
+        if int(text) > self._message.body_length:
+            msg = f"the server goes on at byte {text} of {self._message.body_length} bytes"
             raise RemoteProtocolError(msg, code=ErrorCode.UPLOAD_MISMATCH, status_hint=502)
         return int(text)
 
     def _forget(self) -> None:
-        self._location = self._offset = None
-        self._reached = 0
-        self._has_said = False
+        self._location = self._offset = self._said = None
+        self._most = 0
         if self._record is not None:
             with suppress(OSError):  # the next call finds out that the upload is gone
                 self._record.forget()

@@ -325,14 +325,23 @@ def test_a_server_that_tells_no_offset_is_refused(fields: tuple[str, ...], words
         client.infer("identity", {"x": X}, resumable=True)
 
 
-def test_the_offset_never_goes_back() -> None:
-    told = [response(b"", f"Upload-Offset: {at}", status="204 No Content", is_counted=False) for at in (500, 499)]
+@KINDS
+def test_bytes_that_the_server_has_lost_are_sent_again(kind: Kind) -> None:
+    """Its machine has stopped, and what was not on the disk is gone; the server says so by a lower offset."""
+    answer = encode_response({"x": np.ones(1)}, model_name="m")
+    lines = [f"{name}: {value}" for name, value in answer.headers if name != "Content-Length"]
+    whole = response(b"".join(answer.buffers), "Upload-Complete: ?1", *lines)
+    told = [response(b"", f"Upload-Offset: {at}", status="204 No Content", is_counted=False) for at in (300, 5)]
+    resumed: list[int] = []
     with (
-        scripted([CREATED], [], [told[0]], [], [told[1]]) as server,
-        Client(server.url) as client,
-        pytest.raises(RemoteProtocolError, match="goes on at byte 499; it had 500 of"),
+        scripted([CREATED, b""], [told[0], b""], [told[1], whole]) as server,
+        kind.client(server.url) as driver,
     ):
-        client.infer("identity", {"x": X}, resumable=True)
+        result = driver.infer("m", {"x": np.arange(100.0)}, resumable=True, on_resume=lambda at, _: resumed.append(at))
+    assert result["x"].tolist() == [1.0]
+    assert resumed == [0, 300, 5]
+    sent = [request.partition(b"\r\n\r\n")[2] for request in server.requests if request.startswith(b"PATCH")]
+    assert sent == [sent[0], sent[0][300:], sent[0][5:]]
 
 
 def test_busy_servers_and_wrong_offsets_are_asked_again() -> None:
