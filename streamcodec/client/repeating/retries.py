@@ -87,7 +87,7 @@ class Retries:
         return None
 
     def _pause(self, exchange: ClientExchange, error: Exception, failures: int) -> float | None:
-        wanted = _retry_after(error)
+        wanted = retry_after(error)
         if not (wanted is not None or self._is_harmless(exchange, error)):
             return None
         if exchange.has_begun and not exchange.is_repeatable:
@@ -104,7 +104,7 @@ class Retries:
         return exchange.may_run_twice and exchange.is_silent and isinstance(error, OSError | RemoteProtocolError)
 
 
-def _retry_after(error: Exception) -> int | None:
+def retry_after(error: Exception) -> int | None:
     """Return the seconds that a server wants to be left alone which has not run a request; None if it has not said so.
 
     A date is not taken for an answer: clocks differ.

@@ -11,12 +11,13 @@ It makes one exchange after the other (draft-ietf-httpbis-resumable-upload, inte
 Each break without progress makes the next attempt wait longer; after an *outage* of a given length, the request fails.
 The offset may go back: a server whose machine has stopped has only what was on its disk. Then the bytes from there on
 are sent again. Progress is more than the server has ever had, so that one which loses again and again ends, too.
-A refusal that no attempt could change is raised at once. A server that has no room for uploads gets the request as any
+A refusal that waiting does not change is raised at once. A server that has no room for uploads gets the request as any
 other, in one message.
 
 A `Record` keeps the name of the upload for the time after a restart. The same request is then one with the same bytes:
-the record has a digest of all of them, because the server has the first part of these and gets the rest of those. The
-clock is an argument.
+the record has a digest of all of them, because the server has the first part of these and gets the rest of those. It is
+removed when the upload is over: the model has answered, or the server has no such upload. After any other refusal, as
+of a token that has expired, the next call can go on. The clock is an argument.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from typing import Final
 from streamcodec.client.errors import ServerError
 from streamcodec.client.exchange import ClientExchange, Placing
 from streamcodec.client.fields import Field
+from streamcodec.client.repeating.retries import NOT_RUN, retry_after
 from streamcodec.client.uploads.rest import UploadRest
 from streamcodec.engine.errors import ErrorCode, LocalProtocolError, MessageError, RemoteProtocolError
 from streamcodec.engine.limits import Limits
@@ -46,11 +48,15 @@ _MAX_RECORD_BYTES: Final = 128 << 10
 
 _MAX_DIGITS: Final = 15
 _NOT_FOUND: Final = 404
+_GONE: Final = {_NOT_FOUND, 410}
+"""A server's words for an upload that it does not have, or has no more."""
+
 _NOT_ABOUT_UPLOADS: Final = {401, 403, _NOT_FOUND}
 """Refusals of a request for an upload that a server without uploads would give to any other, too."""
 _CREATED: Final = 201
 _WRONG_OFFSET: Final = 409
 _TOO_SLOW: Final = 408
+_TOO_EARLY: Final = 425
 _FAILURE: Final = range(500, 600)
 _UNAVAILABLE: Final = 503
 
@@ -268,14 +274,15 @@ class Uploading:
 
         Raises:
             OSError: the outage has lasted too long, or the time is over; the text says how far the upload has come.
-            MessageError: no further attempt would change this.
+            MessageError: waiting would not change this. The record stays, unless the model has answered.
         """
         status = exchange.status if isinstance(error, ServerError) else None
         is_final = status is not None and exchange.field(b"upload-complete") == "?1"  # the model has refused it
         if is_final or not self._is_passing(error, status):
             if not (self._location is not None or is_final or status in _NOT_ABOUT_UPLOADS):
                 error.add_note(_NEEDED)
-            self._forget()
+            if is_final:
+                self._forget()
             try:
                 raise error
             finally:
@@ -286,13 +293,14 @@ class Uploading:
         self._is_plain = False
         self._failures += 1
         self._stalled_at = now if self._stalled_at is None else self._stalled_at
-        if is_over or now - self._stalled_at >= self._outage:
-            raise self._given_up(error, now - self._stalled_at) from error
-        if status == _NOT_FOUND:
+        wanted, left = retry_after(error) or 0, self._stalled_at + self._outage - now
+        if is_over or wanted >= left:
+            raise self._given_up(error, now - self._stalled_at, wanted) from error
+        if status in _GONE:
             self._forget()
         self._offset = None
         pause: float = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** min(self._failures - 1, _MOST_DOUBLINGS))
-        return min(pause, self._stalled_at + self._outage - now)
+        return min(wanted + pause, left)
 
     def _has_no_room(self, exchange: ClientExchange, status: int | None) -> bool:
         """Whether the server takes the request, and not as an upload: it has as many as it may have."""
@@ -306,15 +314,19 @@ class Uploading:
         """Whether another attempt may succeed."""
         if status is not None:
             has_begun = self._location is not None
-            return status in _FAILURE or (has_begun and status in {_NOT_FOUND, _WRONG_OFFSET, _TOO_SLOW})
+            if status in _FAILURE or status in NOT_RUN or status == _TOO_EARLY:
+                return True
+            return has_begun and (status in _GONE or status in {_WRONG_OFFSET, _TOO_SLOW})
         return isinstance(error, OSError) or error.code in _BROKEN
 
-    def _given_up(self, error: OSError | MessageError, seconds: float) -> OSError:
+    def _given_up(self, error: OSError | MessageError, seconds: float, wanted: int) -> OSError:
         reason, total = str(error), self._message.body_length
         reached = f"the server has not said how many of the {total} bytes it has"
         if self._said is not None:
             reason = reason.partition(_TLS_HINT)[0]
             reached = f"the server had {self._said} of {total} bytes when it last said so"
+        if wanted:
+            reason = f"{reason}; the server is to be left alone for {wanted} s"
         kind = TimeoutError if isinstance(error, TimeoutError) else ConnectionError
         return kind(f"{reason}; gave up after {self._failures} failures in {seconds:.1f} s without progress, {reached}")
 

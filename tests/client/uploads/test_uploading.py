@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from streamcodec import DEFAULT_LIMITS, encode_request
+from streamcodec.client.errors import ServerError
 from streamcodec.client.exchange import ClientExchange
-from streamcodec.client.uploads.uploading import Uploading
+from streamcodec.client.uploads.uploading import Record, Uploading
 from streamcodec.engine.memory.rows import Rows
 from streamcodec.http.client import ClientConnection
 from tests.client.scripted import response
@@ -59,6 +61,75 @@ def _tell(uploading: Uploading, offset: int) -> None:
 
 def _break(uploading: Uploading, now: float) -> float:
     return uploading.failed(_exchanged(uploading), ConnectionResetError("reset"), now, is_over=False)
+
+
+def _refuse(uploading: Uploading, status: str, *fields: str, now: float = 0.0) -> float:
+    exchange = _exchanged(uploading, response(b"", *fields, status=status))
+    with pytest.raises(ServerError) as caught:
+        exchange.check_status()
+    return uploading.failed(exchange, caught.value, now, is_over=False)
+
+
+@pytest.fixture
+def record(tmp_path: Path) -> Path:
+    return tmp_path / "upload"
+
+
+def _recorded(path: Path) -> Uploading:
+    """Return one that has begun by itself, or goes on where the record says."""
+    uploading = _uploading(record=Record(str(path)), message=encode_request({"x": X}, request_id="i"))
+    uploading.begin()
+    if not path.exists():
+        assert not uploading.succeeded(_exchanged(uploading, CREATED))
+    return uploading
+
+
+@pytest.mark.parametrize("status", ["429 Too Many Requests", "425 Too Early", "503 Busy", "500 Oops"])
+def test_a_refusal_that_passes_is_waited_out(record: Path, status: str) -> None:
+    """Before the upload has begun, in place of its offset, and in place of the model's answer."""
+    assert 0 < _refuse(_uploading(), status) < 1
+    uploading = _recorded(record)
+    for _ in range(2):
+        assert 0 < _refuse(uploading, status) < 1
+    _tell(uploading, 5)
+    assert 0 < _refuse(uploading, status) < 1
+    assert record.exists()
+
+
+@pytest.mark.parametrize("status", ["429 Too Many Requests", "503 Busy"])
+def test_a_server_that_asks_for_a_longer_pause_gets_it(status: str) -> None:
+    uploading = _begun()
+    assert 30 < _refuse(uploading, status, "Retry-After: 30") < 31
+    assert 0 < _refuse(uploading, status, "Retry-After: Sun, 06 Nov 1994 08:49:37 GMT", now=30.0) < 1
+    assert 29 < _refuse(uploading, status, "Retry-After: 29", now=30.9) <= 29.1, "no longer than the outage"
+    words = r"left alone for 30 s; gave up after 4 failures in 31\.0 s without progress, the server had 0 of"
+    with pytest.raises(ConnectionError, match=words):
+        _refuse(uploading, status, "Retry-After: 30", now=31.0)
+
+
+@pytest.mark.parametrize("status", ["401 Unauthorized", "403 Forbidden", "302 Found", "413 Too Large"])
+def test_after_a_refusal_that_is_raised_the_upload_can_go_on(record: Path, status: str) -> None:
+    """Whoever gives another token goes on with the same record."""
+    uploading = _recorded(record)
+    with pytest.raises(ServerError):
+        _refuse(uploading, status, "Location: /login")
+    _tell(_recorded(record), 5)
+
+
+def test_a_record_is_removed_when_the_model_has_refused(record: Path) -> None:
+    uploading = _recorded(record)
+    with pytest.raises(ServerError):
+        _refuse(uploading, "429 Too Many Requests", "Upload-Complete: ?1")
+    assert not record.exists()
+
+
+@pytest.mark.parametrize("status", ["404 Not Found", "410 Gone"])
+def test_an_upload_that_is_gone_begins_anew(record: Path, status: str) -> None:
+    uploading = _recorded(record)
+    assert 0 < _refuse(uploading, status) < 1
+    assert not record.exists()
+    assert not uploading.succeeded(_exchanged(uploading, CREATED))
+    assert record.exists()
 
 
 def test_a_server_that_loses_bytes_again_and_again_is_given_up() -> None:
