@@ -235,7 +235,7 @@ class Calls:
         return Uploading(
             origin=self._origin,
             target=with_query(self._target(model, version), query_params),
-            fields=self._fields.of_call(headers),
+            make_fields=lambda: self._fields.of_call(headers),
             message=message,
             media_type=self._media_type,
             limits=self._limits,

@@ -137,7 +137,7 @@ class Uploading:
         *,
         origin: str,
         target: str,
-        fields: Sequence[Field],
+        make_fields: Callable[[], Sequence[Field]],
         message: EncodedMessage,
         media_type: str | None,
         limits: Limits,
@@ -151,7 +151,7 @@ class Uploading:
         Args:
             origin: of the server, as `https://example.org`.
             target: of the request.
-            fields: of every request of this call.
+            make_fields: returns the fields of a request; called for each, because a token may expire meanwhile.
             message: what is sent.
             media_type: of the message, if it gives the header's length; None for the usual one.
             limits: bound the answers.
@@ -166,13 +166,13 @@ class Uploading:
         if type(outage) not in {int, float} or not outage > 0:
             msg = f"outage must be a number of seconds above 0, not {outage!r}"
             raise LocalProtocolError(msg)
-        if not ClientExchange("POST", target, fields, message, limits).is_repeatable:
+        if not ClientExchange("POST", target, (), message, limits).is_repeatable:
             raise LocalProtocolError(
                 "windows of a resumable request are made again after a break; give Rows an iterable, not an iterator"
             )
         self._origin = origin
         self._target = target
-        self._fields = fields
+        self._make_fields = make_fields
         self._message = message
         self._media_type = media_type
         self._limits = limits
@@ -209,12 +209,18 @@ class Uploading:
         self._location = self._record.read(self._key)
 
     def next_exchange(self) -> ClientExchange:
-        """Return the exchange to be done next."""
+        """Return the exchange to be done next.
+
+        Raises:
+            LocalProtocolError: a field cannot be sent, or a token is invalid.
+            Exception: any exception of the function that returns the token.
+        """
+        own = self._make_fields()
         if self._is_plain:
             return ClientExchange(
                 "POST",
                 self._target,
-                self._fields,
+                own,
                 self._message,
                 self._limits,
                 placing=self._placing,
@@ -224,7 +230,7 @@ class Uploading:
             message = self._message
             usual = message.headers if self._media_type is None else message.headers_with(self._media_type)
             fields = [
-                *self._fields,
+                *own,
                 *(field for field in usual if field[0] != "Content-Length"),
                 _INTEROP,
                 ("Upload-Complete", "?0"),
@@ -233,9 +239,9 @@ class Uploading:
             ]
             return ClientExchange("POST", self._target, fields, None, self._limits)
         if self._offset is None:
-            return ClientExchange("HEAD", self._location, [*self._fields, _INTEROP], None, self._limits)
+            return ClientExchange("HEAD", self._location, [*own, _INTEROP], None, self._limits)
         rest = UploadRest(self._message, self._offset)
-        fields = [*self._fields, _INTEROP]
+        fields = [*own, _INTEROP]
         return ClientExchange(
             "PATCH", self._location, fields, self._message, self._limits, placing=self._placing, rest=rest
         )

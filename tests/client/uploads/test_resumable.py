@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -383,6 +385,38 @@ def test_the_rest_of_an_upload_is_sent_again_only_from_where_the_server_is(kind:
     with scripted([CREATED, b""], [told, whole]) as server, kind.client(server.url) as driver:
         assert driver.infer("m", {"x": np.ones(1)}, resumable=True)["x"].tolist() == [1.0]
     assert [request.split(b" ")[0] for request in server.requests] == [b"POST", b"PATCH", b"HEAD", b"PATCH"]
+
+
+@KINDS
+def test_each_request_of_an_upload_has_a_token_of_its_own(kind: Kind) -> None:
+    """An upload may take longer than a token is valid."""
+    answer = encode_response({"x": np.ones(1)}, model_name="m")
+    lines = [f"{name}: {value}" for name, value in answer.headers if name != "Content-Length"]
+    told = response(b"", "Upload-Offset: 5", status="204 No Content", is_counted=False)
+    whole = response(b"".join(answer.buffers), "Upload-Complete: ?1", *lines)
+    tokens = (f"token-{number}" for number in count())
+    with (
+        scripted([CREATED, b""], [told, whole]) as server,
+        kind.client(server.url, auth=lambda: next(tokens)) as driver,
+    ):
+        driver.infer("m", {"x": np.ones(1)}, resumable=True)
+    found = [re.findall(rb"\r\nAuthorization: Bearer (\S+)", request) for request in server.requests]
+    assert found == [[b"token-0"], [b"token-1"], [b"token-2"], [b"token-3"]]
+
+
+def test_an_upload_goes_on_in_a_later_call_with_a_token_that_is_valid(tmp_path: Path) -> None:
+    answer = encode_response({"x": np.ones(1)}, model_name="m")
+    lines = [f"{name}: {value}" for name, value in answer.headers if name != "Content-Length"]
+    told = response(b"", "Upload-Offset: 5", status="204 No Content", is_counted=False)
+    whole = response(b"".join(answer.buffers), "Upload-Complete: ?1", *lines)
+    path = tmp_path / "upload"
+    with scripted([CREATED, response(b"", status="401 Unauthorized")], [told, whole]) as server:
+        with Client(server.url, auth="old") as client, pytest.raises(ServerError, match="401"):
+            client.infer("m", {"x": np.ones(1)}, resumable=path)
+        with Client(server.url, auth="new") as client:
+            assert client.infer("m", {"x": np.ones(1)}, resumable=path)["x"].tolist() == [1.0]
+    assert [request.split(b" ")[0] for request in server.requests] == [b"POST", b"PATCH", b"HEAD", b"PATCH"]
+    assert not path.exists()
 
 
 def test_an_error_of_the_model_is_not_asked_again() -> None:

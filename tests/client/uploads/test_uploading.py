@@ -25,7 +25,7 @@ def _uploading(**options: Any) -> Uploading:  # noqa: ANN401 - those of `Uploadi
     usual: dict[str, Any] = {
         "origin": "http://h",
         "target": "/v2/models/m/infer",
-        "fields": [("Host", "h")],
+        "make_fields": lambda: [("Host", "h")],
         "message": encode_request({"x": X}),
         "media_type": None,
         "limits": DEFAULT_LIMITS,
