@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from hashlib import blake2b
@@ -45,6 +46,9 @@ _MOST_DOUBLINGS: Final = 10
 
 _MAX_RECORD_BYTES: Final = 128 << 10
 """More than any answer's fields may have."""
+
+_UNSENDABLE: Final = re.compile(r"[^!-~]|#")
+"""What no request may have in its target (RFC 9112, section 3.2)."""
 
 _MAX_DIGITS: Final = 15
 _NOT_FOUND: Final = 404
@@ -101,7 +105,9 @@ class Record:
             msg = f"{self._path} exists, and does not come from `resumable`, which would remove it; name a new file"
             raise LocalProtocolError(msg)
         location = kept.get("location") if kept.get("request") == key else None
-        return location if isinstance(location, str) and location.startswith("/") else None
+        return (
+            location if isinstance(location, str) and _is_path(location) and not _UNSENDABLE.search(location) else None
+        )
 
     def write(self, key: str, location: str) -> None:
         """Keep a location. Who can read the file can go on with the upload, so only its owner can.
@@ -338,8 +344,11 @@ class Uploading:
 
     def _location_of(self, exchange: ClientExchange) -> str:
         location = (exchange.field(b"location") or "").removeprefix(self._origin)
-        if exchange.status != _CREATED or not location.startswith("/") or location.startswith("//"):
+        if exchange.status != _CREATED or not _is_path(location):
             msg = "the server has not begun an upload; does it offer uploads that can be resumed?"
+            raise RemoteProtocolError(msg, code=ErrorCode.UPLOAD_MISMATCH, status_hint=502)
+        if found := _UNSENDABLE.search(location):
+            msg = f"the server's Location of the upload has {found[0]!a} as character {found.start() + 1} of its path"
             raise RemoteProtocolError(msg, code=ErrorCode.UPLOAD_MISMATCH, status_hint=502)
         return location
 
@@ -359,3 +368,8 @@ class Uploading:
         if self._record is not None:
             with suppress(OSError):  # the next call finds out that the upload is gone
                 self._record.forget()
+
+
+def _is_path(location: str) -> bool:
+    """Whether it is on the same server."""
+    return location.startswith("/") and not location.startswith("//")

@@ -268,14 +268,19 @@ def test_a_file_that_has_another_purpose_is_kept(
     assert path.read_bytes() == content
 
 
-def test_a_file_that_names_another_place_is_replaced(served: tuple[Server, Address], tmp_path: Path) -> None:
-    """Even if it is for the same request."""
+@pytest.mark.parametrize(
+    "place", ["http://elsewhere.example/", "//elsewhere.example/", "/v2/up loads", "/v2/x#f", "/\u00e9"]
+)
+def test_a_file_that_names_another_place_is_replaced(
+    served: tuple[Server, Address], tmp_path: Path, place: str
+) -> None:
+    """Or one that no request can name, even if it is for the same request."""
     path, outage = tmp_path / "upload", Outage(5000, 1_000_000)
     with breaking(served[1], outage.cuts()) as link:
         with Client(link.url) as client, pytest.raises(ConnectionError):
             client.infer("identity", {"x": X}, resumable=path, outage=0.3)
         outage.is_over = True
-        path.write_text(json.dumps({**json.loads(path.read_text()), "location": "http://elsewhere.example/"}))
+        path.write_text(json.dumps({**json.loads(path.read_text()), "location": place}))
         with Client(link.url) as client:
             assert np.array_equal(client.infer("identity", {"x": X}, resumable=path)["x"], X)
 
@@ -297,15 +302,21 @@ def test_what_cannot_be_sent_twice_is_refused() -> None:
         (response(b"", status="201 Created"), "has not begun an upload"),
         (response(b"", "Location: //evil.example/v2", status="201 Created"), "has not begun an upload"),
         (response(b"", "Location: http://evil.example/v2", status="201 Created"), "has not begun an upload"),
+        (response(b"", "Location: /v2/up loads", status="201 Created"), "has ' ' as character 7 of its path"),
+        (response(b"", "Location: /v2/uploads/x#f", status="201 Created"), "has '#' as character 14 of its path"),
+        (response(b"", "Location: /v2/\u00e9", status="201 Created"), r"has '\\xc3' as character 5 of its path"),
     ],
 )
-def test_a_server_that_begins_no_upload_is_refused(answer: bytes, words: str) -> None:
+def test_a_server_that_begins_no_upload_is_refused(answer: bytes, words: str, tmp_path: Path) -> None:
+    """And no record is written, which later calls would follow."""
+    path = tmp_path / "upload"
     with (
         scripted([answer]) as server,
         Client(server.url) as client,
         pytest.raises(RemoteProtocolError, match=words),
     ):
-        client.infer("identity", {"x": X}, resumable=True)
+        client.infer("identity", {"x": X}, resumable=path)
+    assert not path.exists()
 
 
 @pytest.mark.parametrize(
