@@ -400,9 +400,10 @@ class Methods(Management):
         if uploading.is_recorded:  # this may take seconds
             await self._waits.apart(uploading.begin, times.limit)
         while True:
-            exchange = uploading.next_exchange()
+            exchange = uploading.next_exchange(monotonic())
+            limited = Times(timeout=uploading.timeout(times.timeout), limit=times.limit)
             try:
-                await self._caller.call(exchange, times)
+                await self._caller.call(exchange, limited)
             except (OSError, MessageError) as error:
                 seconds = uploading.failed(exchange, error, monotonic(), is_over=times.limit.is_over)
                 await self._waits.sleep(times.limit.at_most(seconds) or 0.0)

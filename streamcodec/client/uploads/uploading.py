@@ -9,10 +9,12 @@ It makes one exchange after the other (draft-ietf-httpbis-resumable-upload, inte
       +-- broken --> HEAD upload   asks for the offset, then PATCH again; or POST, if the server has no such upload
 
 Each break without progress makes the next attempt wait longer; after an *outage* of a given length, the request fails.
-The offset may go back: a server whose machine has stopped has only what was on its disk. Then the bytes from there on
-are sent again. Progress is more than the server has ever had, so that one which loses again and again ends, too.
-A refusal that waiting does not change is raised at once. A server that has no room for uploads gets the request as any
-other, in one message.
+What counts are pauses, questions, and the time for which nothing had moved when a message was broken off. The time in
+which a message moves does not count, nor does the wait for the model's answer, which has its own timeout. The offset
+may go back: a server whose machine has stopped has only what was on its disk. Then the bytes from there on are sent
+again. Progress is more than the server has ever had, so that one which loses again and again ends, too. A refusal that
+waiting does not change is raised at once. A server that has no room for uploads gets the request as any other, in one
+message.
 
 A `Record` keeps the name of the upload for the time after a restart. The same request is then one with the same bytes:
 the record has a digest of all of them, because the server has the first part of these and gets the rest of those. It is
@@ -23,14 +25,17 @@ of a token that has expired, the next call can go on. The clock is an argument.
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import Final
 
+from streamcodec.client.connections.timeouts import Timeout
 from streamcodec.client.errors import ServerError
 from streamcodec.client.exchange import ClientExchange, Placing
 from streamcodec.client.fields import Field
@@ -43,6 +48,9 @@ from streamcodec.formats.v2.encoder import EncodedMessage
 _FIRST_PAUSE: Final = 0.1
 _LONGEST_PAUSE: Final = 10.0
 _MOST_DOUBLINGS: Final = 10
+
+_SHORTEST_ATTEMPT: Final = 1.0
+"""Seconds that the last attempts have, if the outage is not shorter: some round trips."""
 
 _MAX_RECORD_BYTES: Final = 128 << 10
 """More than any answer's fields may have."""
@@ -192,7 +200,10 @@ class Uploading:
         self._said: int | None = None
         self._most = 0
         self._failures = 0
-        self._stalled_at: float | None = None
+        self._idle = 0.0
+        self._idle_since: float | None = None
+        self._begun_at = 0.0
+        self._write_timeout: float | None = None
         self._is_plain = False
 
     @property
@@ -214,14 +225,19 @@ class Uploading:
         self._key = digest.hexdigest()
         self._location = self._record.read(self._key)
 
-    def next_exchange(self) -> ClientExchange:
+    def next_exchange(self, now: float) -> ClientExchange:
         """Return the exchange to be done next.
+
+        Args:
+            now: seconds, on any clock.
 
         Raises:
             LocalProtocolError: a field cannot be sent, or a token is invalid.
             Exception: any exception of the function that returns the token.
         """
         own = self._make_fields()
+        self._idle, self._begun_at = self._idle_seconds(now), now
+        self._idle_since = None if self._sends_message else now
         if self._is_plain:
             return ClientExchange(
                 "POST",
@@ -252,6 +268,25 @@ class Uploading:
             "PATCH", self._location, fields, self._message, self._limits, placing=self._placing, rest=rest
         )
 
+    def timeout(self, usual: Timeout) -> Timeout:
+        """Return the timeout for the exchange of `next_exchange`, so that it ends with the outage.
+
+        Nobody takes bytes on a connection that has died in silence. So sending has half of the time that is left, and a
+        new connection the other half. The wait for the model's answer is as long as usual.
+
+        Args:
+            usual: that of the call.
+        """
+        left = self._outage - self._idle
+        longest = max(min(_SHORTEST_ATTEMPT, self._outage / 2), left / 2 if self._sends_message else left)
+        self._write_timeout = _at_most(usual.write, longest)
+        return replace(
+            usual,
+            connect=_at_most(usual.connect, longest),
+            write=self._write_timeout,
+            read=usual.read if self._sends_message else _at_most(usual.read, longest),
+        )
+
     def succeeded(self, exchange: ClientExchange) -> bool:
         """Take an exchange that has succeeded; return whether it has the answer of the model.
 
@@ -269,7 +304,7 @@ class Uploading:
         else:
             self._offset = self._offset_of(exchange)
             if self._offset > self._most:
-                self._most, self._failures, self._stalled_at = self._offset, 0, None
+                self._most, self._failures, self._idle, self._idle_since = self._offset, 0, 0.0, None
         self._said = self._offset
         if self._on_resume is not None:
             self._on_resume(self._offset, self._message.body_length)
@@ -281,7 +316,7 @@ class Uploading:
         Args:
             exchange: as of `next_exchange`.
             error: which it has raised.
-            now: seconds, on any clock.
+            now: seconds, on the clock of `next_exchange`.
             is_over: whether the time of the whole call is over.
 
         Raises:
@@ -304,15 +339,26 @@ class Uploading:
             return 0.0
         self._is_plain = False
         self._failures += 1
-        self._stalled_at = now if self._stalled_at is None else self._stalled_at
-        wanted, left = retry_after(error) or 0, self._stalled_at + self._outage - now
+        if self._idle_since is None:
+            has_stalled = isinstance(error, TimeoutError) and not is_over
+            stalled = self._write_timeout if has_stalled and self._write_timeout is not None else 0.0
+            self._idle_since = max(self._begun_at, now - stalled)
+        idle = self._idle_seconds(now)
+        wanted, left = retry_after(error) or 0, self._outage - idle
         if is_over or wanted >= left:
-            raise self._given_up(error, now - self._stalled_at, wanted) from error
+            raise self._given_up(error, idle, wanted) from error
         if status in _GONE:
             self._forget()
         self._offset = None
         pause: float = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** min(self._failures - 1, _MOST_DOUBLINGS))
         return min(wanted + pause, left)
+
+    @property
+    def _sends_message(self) -> bool:
+        return self._is_plain or self._offset is not None
+
+    def _idle_seconds(self, now: float) -> float:
+        return self._idle + (0.0 if self._idle_since is None else now - self._idle_since)
 
     def _has_no_room(self, exchange: ClientExchange, status: int | None) -> bool:
         """Whether the server takes the request, and not as an upload: it has as many as it may have."""
@@ -373,3 +419,9 @@ class Uploading:
 def _is_path(location: str) -> bool:
     """Whether it is on the same server."""
     return location.startswith("/") and not location.startswith("//")
+
+
+def _at_most(usual: float | None, longest: float) -> float | None:
+    """Return the shorter one of two times; None for a usual one is no limit."""
+    shorter = longest if usual is None else min(usual, longest)
+    return None if shorter == math.inf else shorter

@@ -18,7 +18,7 @@ from streamcodec.client.uploads import uploading
 from streamcodec.server import Server, ServerOptions
 from streamcodec.service import StatisticsObserver
 from tests.client.drivers import KINDS, Kind
-from tests.client.scripted import response, scripted
+from tests.client.scripted import hung_up, response, scripted
 from tests.server.breaking import breaking
 from tests.server.lanes import eventually
 from tests.server.models import models
@@ -121,6 +121,17 @@ def test_an_outage_may_be_long(served: tuple[Server, Address], monkeypatch: pyte
     for outage in (0, -1, "1", True, float("nan")):
         with Client("http://127.0.0.1:1") as client, pytest.raises(LocalProtocolError, match="outage must be"):
             client.infer("m", {"x": X}, resumable=True, outage=outage)  # type: ignore[arg-type]
+
+
+@KINDS
+def test_a_server_that_falls_silent_is_given_up_with_the_outage(kind: Kind) -> None:
+    """Not with the timeout, which is a minute: then the server would wait in vain for the client to go."""
+    with (
+        scripted([CREATED, b""], [hung_up]) as server,
+        kind.client(server.url) as driver,
+        pytest.raises(TimeoutError, match=r"gave up after 2 failures in .* had 0 of \d+ bytes"),
+    ):
+        driver.infer("m", {"x": np.ones(1)}, resumable=True, outage=0.3)
 
 
 def test_an_error_says_no_more_than_is_known(served: tuple[Server, Address]) -> None:

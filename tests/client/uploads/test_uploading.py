@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 from streamcodec import DEFAULT_LIMITS, encode_request
+from streamcodec.client.connections.timeouts import Timeout
 from streamcodec.client.errors import ServerError
 from streamcodec.client.exchange import ClientExchange
 from streamcodec.client.uploads.uploading import Record, Uploading
@@ -37,9 +39,9 @@ def _uploading(**options: Any) -> Uploading:  # noqa: ANN401 - those of `Uploadi
     return Uploading(**{**usual, **options})
 
 
-def _exchanged(uploading: Uploading, answer: bytes = b"") -> ClientExchange:
+def _exchanged(uploading: Uploading, answer: bytes = b"", now: float = 0.0) -> ClientExchange:
     """Return the next exchange, sent, and with its answer if there is one."""
-    exchange, connection = uploading.next_exchange(), ClientConnection()
+    exchange, connection = uploading.next_exchange(now), ClientConnection()
     exchange.start(connection)
     if answer:
         connection.feed(answer)
@@ -54,17 +56,20 @@ def _begun(**options: Any) -> Uploading:  # noqa: ANN401 - those of `Uploading`
     return uploading
 
 
-def _tell(uploading: Uploading, offset: int) -> None:
+def _tell(uploading: Uploading, offset: int, now: float = 0.0) -> None:
     told = response(b"", f"Upload-Offset: {offset}", status="204 No Content", is_counted=False)
-    assert not uploading.succeeded(_exchanged(uploading, told))
+    assert not uploading.succeeded(_exchanged(uploading, told, now))
 
 
-def _break(uploading: Uploading, now: float) -> float:
-    return uploading.failed(_exchanged(uploading), ConnectionResetError("reset"), now, is_over=False)
+def _break(uploading: Uploading, begun: float, now: float, error: OSError | None = None) -> float:
+    """Let the next exchange begin, and fail later."""
+    exchange = _exchanged(uploading, now=begun)
+    uploading.timeout(Timeout())
+    return uploading.failed(exchange, error or ConnectionResetError("reset"), now, is_over=False)
 
 
 def _refuse(uploading: Uploading, status: str, *fields: str, now: float = 0.0) -> float:
-    exchange = _exchanged(uploading, response(b"", *fields, status=status))
+    exchange = _exchanged(uploading, response(b"", *fields, status=status), now)
     with pytest.raises(ServerError) as caught:
         exchange.check_status()
     return uploading.failed(exchange, caught.value, now, is_over=False)
@@ -135,13 +140,52 @@ def test_an_upload_that_is_gone_begins_anew(record: Path, status: str) -> None:
 def test_a_server_that_loses_bytes_again_and_again_is_given_up() -> None:
     """Only more than it has ever had is progress."""
     uploading = _begun()
-    _break(uploading, 0.0)
-    _tell(uploading, 500)
-    for now, offset in ((10.0, 100), (30.0, 499), (50.0, 500), (69.0, 0)):
-        _break(uploading, now)
-        _tell(uploading, offset)
+    _break(uploading, 0.0, 0.0)
+    _tell(uploading, 500, 10.0)
+    for now, offset in ((10.0, 100), (25.0, 499), (40.0, 500), (55.0, 0)):
+        _break(uploading, now, now)
+        _tell(uploading, offset, now + 15.0)
     with pytest.raises(ConnectionError, match=r"after 5 failures in 60\.0 s without progress, the server had 0 of"):
-        _break(uploading, 70.0)
+        _break(uploading, 70.0, 70.0)
+
+
+def test_a_message_that_moves_is_no_outage() -> None:
+    """Nor if the one before it has brought nothing, and the server has not been asked since."""
+    uploading = _begun()
+    _break(uploading, 0.0, 0.0)
+    _tell(uploading, 0, 10.0)
+    _break(uploading, 10.0, 1000.0)
+    _tell(uploading, 5, 1001.0)
+    assert uploading.timeout(Timeout()).connect == 30
+
+
+def test_a_stall_counts_from_the_last_progress() -> None:
+    """Nothing had moved for the timeout of writing; half of the outage is left for a new connection."""
+    uploading, usual = _begun(), Timeout(connect=100, read=200, write=None, pool=300)
+    exchange = _exchanged(uploading, now=0.0)
+    assert uploading.timeout(usual) == Timeout(connect=30, read=200, write=30, pool=300)
+    assert uploading.failed(exchange, TimeoutError("nothing has moved"), 100.0, is_over=False) > 0
+    exchange = _exchanged(uploading, now=110.0)
+    assert uploading.timeout(usual) == Timeout(connect=20, read=20, write=20, pool=300), "30 + 10 s are over"
+    with pytest.raises(TimeoutError, match=r"gave up after 2 failures in 60\.0 s without progress"):
+        uploading.failed(exchange, TimeoutError("nothing has moved"), 130.0, is_over=False)
+
+
+def test_the_timeouts_of_an_attempt_are_those_of_the_call_if_these_are_shorter() -> None:
+    usual = Timeout(connect=2, read=3, write=4, pool=5)
+    for uploading in (_uploading(), _begun(), _begun(outage=math.inf)):
+        uploading.next_exchange(0.0)
+        assert uploading.timeout(usual) == usual
+    endless = Timeout(connect=None, read=None, write=None, pool=None)
+    assert uploading.timeout(endless) == endless
+
+
+def test_a_last_attempt_has_time_for_some_round_trips() -> None:
+    for outage, shortest in ((60.0, 1.0), (0.5, 0.25)):
+        uploading = _begun(outage=outage)
+        _break(uploading, 0.0, 0.0)
+        uploading.next_exchange(outage)
+        assert uploading.timeout(Timeout()).read == shortest
 
 
 def test_the_windows_of_lost_bytes_are_made_again() -> None:
@@ -152,9 +196,9 @@ def test_the_windows_of_lost_bytes_are_made_again() -> None:
     uploading = _begun(message=encode_request({"x": Rows("FP64", X.shape, Windows())}, request_id="i"))
     whole = b"".join(encode_request({"x": X}, request_id="i").buffers)
     for offset in (700, 300):
-        _break(uploading, 0.0)
+        _break(uploading, 0.0, 0.0)
         _tell(uploading, offset)
-        exchange = uploading.next_exchange()
+        exchange = uploading.next_exchange(0.0)
         (rows,) = exchange.start(ClientConnection())[1:]
         assert isinstance(rows, Rows)
         assert b"".join(window.tobytes() for window in rows.windows) == whole[offset:]
