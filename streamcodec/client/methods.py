@@ -101,7 +101,8 @@ class Methods(Management):
                 server has to offer this (`serve --resumable-uploads`). A path names a file that keeps the name of the
                 upload, which is a secret: then the same request goes on after a restart of this program, too. It is
                 the same if all of its bytes are, so all inputs are read once before. A server that has no room for
-                another upload gets the request in one message, which is not resumed.
+                another upload gets the request in one message, which is not resumed. `retries` and `hedge` have no
+                effect on a resumable request: it goes on until `outage` is over.
             outage: seconds without progress before a `resumable` request fails; `math.inf` to try until
                 `total_timeout`.
             on_resume: called when a `resumable` request begins or goes on: with the bytes that the server has, and
