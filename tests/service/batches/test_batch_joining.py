@@ -269,28 +269,47 @@ def test_a_model_sees_the_parameters_that_agree() -> None:
     assert request.header.parameters == {"k": 1}
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"max_rows": 0},
-        {"max_rows": 1.5},
-        {"max_delay": -1.0},
-        {"max_delay": float("nan")},
-        {"max_delay": "2ms"},
-        {"preferred_rows": 8},
-        {"preferred_rows": (65,)},
-        {"max_queue_rows": 63},
-        {"max_running": 0},
-    ],
-)
-def test_values_that_no_batch_can_have_are_refused(options: dict[str, Any]) -> None:
-    with pytest.raises(LocalProtocolError):
+WRONG_BATCHES: list[tuple[dict[str, Any], str]] = [
+    ({"max_rows": 0}, "max_rows of a Batch must be an integer above 0, not 0"),
+    ({"max_rows": 1.5}, "max_rows is an int, not float"),
+    ({"max_delay": -1.0}, "max_delay of a Batch must be a number of seconds from 0 on, not -1.0"),
+    ({"max_delay": float("nan")}, "max_delay of a Batch must be a number of seconds from 0 on, not nan"),
+    ({"max_delay": "2ms"}, "max_delay of a Batch is a number of seconds, not str"),
+    ({"preferred_rows": 8}, r"preferred_rows of a Batch are a tuple of int, as \(16, 32\), not int"),
+    ({"preferred_rows": ("8",)}, "a preferred size is an int, not str"),
+    ({"preferred_rows": (8, 0)}, r"preferred_rows must be 1 to max_rows, 64, unlike \[8, 0\]"),
+    ({"preferred_rows": (65,)}, r"preferred_rows must be 1 to max_rows, 64, unlike \[65\]"),
+    ({"max_queue_rows": 63}, "max_queue_rows must be at least max_rows, 64, not 63"),
+    ({"max_running": 0}, "max_running of a Batch must be an integer above 0, not 0"),
+]
+
+
+@pytest.mark.parametrize(("options", "words"), WRONG_BATCHES)
+def test_values_that_no_batch_can_have_are_refused(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(LocalProtocolError, match=f"^{words}"):
         Batch(**options)
 
 
-@pytest.mark.parametrize("errors", [[ValueError()], {}, {0: "bad"}, {"0": ValueError()}])
-def test_a_row_error_names_rows_and_exceptions(errors: Any) -> None:  # noqa: ANN401
-    with pytest.raises(LocalProtocolError):
+@pytest.mark.parametrize(
+    "options",
+    [{"max_delay": 0}, {"preferred_rows": (1, 64)}, {"max_queue_rows": 64}, {"max_rows": 1, "max_running": 1}],
+)
+def test_a_batch_may_have_the_least_and_the_most(options: dict[str, Any]) -> None:
+    batch = Batch(**options)
+    assert {name: getattr(batch, name) for name in options} == options
+
+
+@pytest.mark.parametrize(
+    ("errors", "words"),
+    [
+        ([ValueError()], r"the errors are given by row, as RowError\({3: ValueError\('no face'\)}\), not list"),
+        ({}, "a RowError names at least one row"),
+        ({0: "bad"}, r"the error of a row is an exception, as ValueError\('no face'\), not str"),
+        ({"0": ValueError()}, r"a row is an int, not str: int\('0'\)"),
+    ],
+)
+def test_a_row_error_names_rows_and_exceptions(errors: Any, words: str) -> None:  # noqa: ANN401
+    with pytest.raises(LocalProtocolError, match=f"^{words}"):
         RowError(errors)
 
 
@@ -309,21 +328,21 @@ def test_a_model_that_cannot_have_batches_is_refused(options: dict[str, Any], te
 
 
 @pytest.mark.parametrize(
-    ("shapes", "path"),
+    ("shapes", "path", "words"),
     [
-        ([], "$.inputs"),
-        ([()], "$.inputs[0].shape"),
-        ([(2, 3), ()], "$.inputs[1].shape"),
-        ([(2, 3), (3, 3)], "$.inputs[1].shape"),
-        ([(3, 3)], "$.inputs[0].shape"),
+        ([], "$.inputs", "takes batches, and there are no inputs"),
+        ([()], "$.inputs[0].shape", "takes batches, and the input has no dimension for rows"),
+        ([(2, 3), ()], "$.inputs[1].shape", "no dimension for rows"),
+        ([(2, 3), (3, 3)], "$.inputs[1].shape", "the input has 3 rows, and the first one 2"),
+        ([(3, 3)], "$.inputs[0].shape", "there are 3 rows, and the model takes 2"),
     ],
 )
 def test_a_request_that_cannot_be_a_part_of_a_batch_is_refused_by_its_header(
-    shapes: Sequence[tuple[int, ...]], path: str
+    shapes: Sequence[tuple[int, ...]], path: str, words: str
 ) -> None:
     header = request_of(*[np.ones(shape, np.float32) for shape in shapes]).header
     model = Model(name="m", predict=_unused, batch=Batch(max_rows=2))
-    with pytest.raises(RemoteProtocolError) as caught:
+    with pytest.raises(RemoteProtocolError, match=words) as caught:
         model.check(header)
     assert caught.value.path == path
 
