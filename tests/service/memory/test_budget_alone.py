@@ -100,3 +100,61 @@ def test_what_no_reservation_has_counts_like_the_rest() -> None:
     assert not waiting.ask(20 * KIB)
     budget.add(-90 * KIB)
     assert (waiting.nbytes, budget.reserved) == (20 * KIB, 20 * KIB)
+
+
+def test_without_a_minimum_rate_nobody_is_too_slow() -> None:
+    budget = Budget(100 * KIB)
+    slow, other = Reservation(budget), Reservation(budget)
+    assert slow.ask(90 * KIB)
+    slow.taken = lambda: 10 * KIB
+    assert not other.ask(50 * KIB)
+    for now in range(10):
+        other.press(float(now))
+    assert not slow.is_lost
+    assert slow.nbytes == 10 * KIB + budget.step_bytes, "what nobody fills for a minute is for others"
+
+
+def test_who_gets_more_at_once_is_not_told_that_it_has_waited() -> None:
+    told: list[str] = []
+    reservation = Reservation(Budget(100 * KIB))
+    reservation.on_granted = lambda: told.append("granted")
+    assert reservation.ask(60 * KIB)
+    assert reservation.ask(90 * KIB)
+    assert (told, reservation.missing) == ([], 0)
+
+
+def test_who_has_waited_misses_nothing_any_more() -> None:
+    budget = Budget(100 * KIB)
+    first, second = Reservation(budget), Reservation(budget)
+    assert first.ask(90 * KIB)
+    assert not second.ask(90 * KIB)
+    assert second.missing == 90 * KIB
+    first.release()
+    assert (second.missing, second.nbytes) == (0, 90 * KIB)
+
+
+def _spec(nbytes: int) -> TensorSpec:
+    return TensorSpec(name="x", datatype=DATATYPES["UINT8"], shape=(nbytes,), nbytes=nbytes, offset=0)
+
+
+@pytest.mark.parametrize("was_slow", [False, True])
+def test_after_many_requests_exactly_what_is_reserved_is_not_free(*, was_slow: bool) -> None:
+    """Also while a request has a block that was used before, and after others have given up theirs."""
+    pool = _used(8 * KIB)
+    budget = Budget(100 * KIB, pool, min_rate=1000.0)
+    slow, other = Reservation(budget), Reservation(budget)
+    for _ in range(3):
+        assert slow.ask(64 * KIB)
+        if was_slow:
+            slow.taken = lambda: KIB
+            assert not other.ask(50 * KIB)
+            for now in range(2):
+                slow.look(float(now))
+            assert slow.nbytes == KIB
+        slow.release()
+        other.release()
+    kept = list(pool.slabs(_spec(8 * KIB)))
+    assert pool.reused_bytes
+    assert other.ask(60 * KIB)
+    assert (budget.has_at_once(40 * KIB), budget.has_at_once(40 * KIB + 1)) == (True, False)
+    del kept

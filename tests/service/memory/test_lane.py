@@ -119,6 +119,7 @@ def test_there_and_back(shared_inputs: bool) -> None:
     found = client.ask(*client.put(*arrays, start=128))
     assert found.status == 200
     assert len(found.body) == int(found.fields["Inference-Header-Content-Length"])
+    assert found.fields["Content-Length"] == str(len(found.body))
     assert found.fields["Tensor-Memory"] == ("r128, r4160" if shared_inputs else "a0, a4032")
     sizes = [output["parameters"]["binary_data_size"] for output in found.document["outputs"]]
     assert sizes == [array.nbytes for array in arrays]
@@ -341,7 +342,7 @@ def test_before_the_header() -> None:
     inference = LaneInference(resolved, client.memory)  # type: ignore[arg-type] # no Listing
     assert (inference.memory_bytes, inference.held_bytes, inference.taken_bytes) == (len(text), len(text), 0)
     assert (inference.request_id, inference.has_header) == (None, False)
-    with pytest.raises(LocalProtocolError, match="after the last event"):
+    with pytest.raises(LocalProtocolError, match=r"^the inputs are made after the last event"):
         inference.run()
 
 
