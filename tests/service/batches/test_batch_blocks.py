@@ -264,6 +264,12 @@ _LATE, _LEFT = "late", "left"
         pytest.param(5, {2: _LEFT}, [0, 1, 2, 3], id="the farthest, and what is before it lies beside the others then"),
         pytest.param(
             8,
+            {2: _LEFT, 6: _LATE, 7: _LATE},
+            [1, 2, 3, 4, 5],
+            id="the farthest of those before, and the other one is beside it then",
+        ),
+        pytest.param(
+            8,
             {3: _LATE, 5: _LEFT, 6: _LEFT, 7: _LEFT},
             [4, 5, 6, 7],
             id="beside a shorter run, as the longer one has no room",
@@ -295,6 +301,7 @@ def test_a_row_that_came_to_other_memory_is_moved_to_the_others() -> None:
     room = Room(max_rows=8)
     members = [_member(seat, value) for value, seat in enumerate([None, *room.seats(1, 1)])]
     assert _drive(members, room.blocks, _refuse) == [(3, True)]
+    assert not room.blocks.is_written
     assert [member.start for member in members] == [2, 0, 1]
     assert [member.outcome["y"][0, 0] for member in members] == [0, 2, 4]  # type: ignore[index, call-overload]
 

@@ -74,6 +74,19 @@ def test_what_has_waited_long_enough_comes_before_what_is_full() -> None:
     assert (closed.items, closed.reason) == (["rare"], "delay")
 
 
+def test_what_is_full_does_not_wait_for_what_came_before() -> None:
+    collector: BatchCollector[str] = BatchCollector(Batch(max_rows=2, max_delay=1.0))
+    collector.put("rare", "other", 1, 0.5)
+    for item in "ab":
+        collector.put(item, "k", 1, 0.6)
+    closed = collector.take(0.6)
+    assert closed is not None
+    assert (closed.items, closed.reason) == (["a", "b"], "full")
+    collector.running -= 1
+    assert collector.take(1.4) is None
+    assert collector.take(1.5) is not None
+
+
 class _Key:
     """Of a group; it is compared by identity, and can be referred to weakly."""
 

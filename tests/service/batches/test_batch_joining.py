@@ -267,6 +267,40 @@ def test_a_model_sees_the_parameters_that_agree() -> None:
     members = [Member(request_of(np.ones((1, 2), np.float32), parameters=parameters)) for _ in range(2)]
     request = next(calls(members, check, retry_alone=True))
     assert request.header.parameters == {"k": 1}
+    tensor = replaced(members[0].request.header.tensors[0], parameters={"scale": 2, "binary_data_size": 8})
+    member = Member(replaced(members[0].request, header=RequestHeader(tensors=(tensor,))))
+    assert next(calls([member], check, retry_alone=True)).header.tensors[0].parameters == {"scale": 2}
+
+
+@pytest.mark.parametrize("width", [1, 5, 16, 1000, 30_000])
+def test_gathered_rows_are_aligned_as_all_inputs_are(width: int) -> None:
+    members = [Member(request_of(np.full((1, width), value, np.float32))) for value in range(3)]
+    x = next(calls(members, check, retry_alone=True)).inputs["x0"]
+    assert x[:, 0].tolist() == [0, 1, 2]
+    assert x.ctypes.data % 64 == 0
+
+
+def test_a_request_knows_whether_the_model_has_been_called_with_it() -> None:
+    members = [Member(request_of(np.ones((1, 2), np.float32))) for _ in range(2)]
+    assert [member.has_begun for member in members] == [False, False]
+    next(calls(members, check, retry_alone=True))
+    assert [member.has_begun for member in members] == [True, True]
+
+
+def test_a_request_is_answered_with_the_error_of_its_own_row() -> None:
+    errors = {1: ValueError("second"), 2: KeyError("third")}
+
+    def predict(x: Array) -> Any:  # noqa: ANN401
+        raise RowError(errors, {"y": x})
+
+    outcomes, _ = run(predict, [np.ones((rows, 2), np.float32) for rows in (1, 1, 2)])
+    assert [outcome.error for outcome in outcomes[1:]] == [errors[1], errors[2]]
+    assert outcomes[0]["y"].shape == (1, 2)
+
+
+def test_outputs_of_other_rows_are_told_with_both_numbers() -> None:
+    outcomes, _ = run(lambda x: {"y": x[:0]}, [np.ones((2, 3), np.float32)])
+    assert str(outcomes[0].error) == "output 'y' has the shape [0, 3], and the batch has 2 rows"
 
 
 WRONG_BATCHES: list[tuple[dict[str, Any], str]] = [
