@@ -185,6 +185,16 @@ def test_a_header_that_has_come_twice_lately_is_not_read_again() -> None:
             assert recipe.plan(other[: MESSAGE.header_length], len(other)) is not plan
 
 
+def test_a_header_that_has_come_twice_is_no_plan_for_a_body_of_another_length() -> None:
+    recipe = recipe_of(service_of())
+    text = BODY[: MESSAGE.header_length]
+    for _ in range(3):
+        assert recipe.plan(text, len(BODY)) is not None
+    for nbytes in (len(BODY) - 1, len(BODY) + 1):
+        assert recipe.plan(text, nbytes) is None
+    assert at_once(recipe, body=BODY + b"1") is None
+
+
 def test_a_header_that_can_be_changed_is_read_again() -> None:
     recipe = recipe_of(service_of())
     message = encode_request([Tensor(name="x", array=np.zeros(2))], parameters={"list": [1]})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -52,6 +53,8 @@ def receive(message: EncodedMessage, fields: Iterable[tuple[str, str]] = (), **o
         event = body.next_event()
         if event is NEED_TURN:
             body.work()
+        elif event is NEED_DATA and not data:
+            body.receive_eof()
         elif event is NEED_DATA:
             body.feed(data[:50])
             data = data[50:]
@@ -138,7 +141,7 @@ def test_the_answer_has_the_media_type_of_the_request() -> None:
     while received is None:
         received = reception.receive(body.next_event())  # type: ignore[arg-type] # there is all of it
     assert received.media_type == media_type
-    reply = received.reply({"y": X}, model_name="m")
+    reply = received.holding(object()).reply({"y": X}, model_name="m")
     assert dict(reply.headers)["Content-Type"].startswith(f"{media_type};json-header-size=")
 
 
@@ -149,6 +152,44 @@ def test_a_check_refuses_before_there_is_memory() -> None:
 
     with pytest.raises(RemoteProtocolError, match="no"):
         receive(encode_request({"x": X}), check=check)
+
+
+def test_limits_refuse_what_is_larger() -> None:
+    assert receive(encode_request({"x": X}), limits=Limits(max_tensor_bytes=X.nbytes)).header.tensors[0].name == "x"
+    with pytest.raises(RemoteProtocolError, match="23") as caught:
+        receive(encode_request({"x": X}), limits=Limits(max_tensor_bytes=X.nbytes - 1))
+    assert caught.value.status_hint == 413
+
+
+def test_what_the_framework_has_decompressed_is_not_decompressed_again() -> None:
+    received = receive(encode_request({"x": X}), [("Content-Encoding", "gzip")], is_decoded=True)
+    assert np.array_equal(received.inputs["x"], X)
+
+
+def test_a_header_of_which_no_length_is_told_ends_where_its_json_does() -> None:
+    text, *tensors = encode_request({"x": X}).parts
+    message = EncodedMessage(parts=(bytes(text).rstrip(), *tensors), header_length=None, body_length=0)  # type: ignore[arg-type] # no Rows
+    assert np.array_equal(receive(message).inputs["x"], X)
+
+
+@pytest.mark.parametrize("is_paced", [False, True])
+def test_a_paced_body_lets_others_have_their_turn(is_paced: bool) -> None:
+    """While its header is read, and while it is decompressed."""
+    data = b"".join(encode_request({f"t{index}": X[:0] for index in range(500)}).buffers)
+    for body_bytes, fields in ((data, []), (gzip.compress(data), [("Content-Encoding", "gzip")])):
+        length = ("Inference-Header-Content-Length", str(len(data)))
+        request = head("/x", "POST", [length, *fields], len(body_bytes))
+        reception = Reception(request, place=new_array, paced=is_paced)
+        body, turns, received = reception.begin(), 0, None
+        body.feed(body_bytes)
+        while received is None:
+            event = body.next_event()
+            if event is NEED_TURN:
+                turns += 1
+                body.work()
+            else:
+                received = reception.receive(event)  # type: ignore[arg-type] # there is all of it
+        assert (turns > 0) is is_paced
 
 
 def test_a_head_may_be_reason_enough() -> None:
