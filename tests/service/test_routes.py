@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from streamcodec import ErrorCode, LocalProtocolError, RemoteProtocolError, __version__
-from streamcodec.service import ANY_SIZE, Inference, Model, Service, TensorMetadata, demo_models
+from streamcodec.service import ANY_SIZE, Inference, Model, Reply, Service, TensorMetadata, demo_models
 from streamcodec.service.routes import (
     URGENT_BYTES,
     Resource,
@@ -307,3 +307,20 @@ def test_the_first_bytes_of_a_short_health_check(data: bytes, expected: bool) ->
 )
 def test_a_path_is_taken_from_an_absolute_target(target: str, path: str) -> None:
     assert without_origin(target) == path
+
+
+@pytest.mark.parametrize(
+    ("target", "lasts"),
+    [
+        ("/v2/models/declared", True),
+        ("/v2/models/declared/config", True),
+        ("/v2/models/no", True),
+        ("/v2/models/declared/stats", False),
+        ("/v2/models/declared/ready", False),
+        ("/v2/health/ready", False),
+    ],
+)
+def test_what_only_a_change_of_the_models_changes_lasts(service: Service, target: str, *, lasts: bool) -> None:
+    reply = service.open(head(target))
+    assert isinstance(reply, Reply)
+    assert reply.lasts is lasts

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamcodec import Tensor, encode_request
-from streamcodec.service import InferenceRequest, Model, ModelRegistry, Service, TensorMetadata
-from tests.service.requests import Array, infer
+from streamcodec import ErrorCode, Tensor, encode_request
+from streamcodec.service import Inference, InferenceRequest, Model, ModelRegistry, Service, TensorMetadata
+from tests.service.requests import Array, head, infer, run
 
 TARGET = "/v2/models/m/infer"
 X = np.arange(4, dtype=np.float32)
@@ -59,6 +59,16 @@ def test_the_request_is_refused(tensors: list[Tensor], said: str, is_inline: boo
 def test_models_that_ask_before_are_not_refused(predict: Callable[[InferenceRequest], Any], array: Array) -> None:
     message = encode_request(_tensors("x", array=array))
     assert infer(_served(predict), TARGET, message).outputs["y"].tolist() == X.tolist()
+
+
+def test_the_error_is_that_of_a_request_that_does_not_fit_its_model() -> None:
+    message = encode_request(_tensors("x"))
+    service = _served(_ask)
+    inference = service.begin(head(TARGET, "POST", message.headers, message.body_length))
+    assert isinstance(inference, Inference)
+    refusal = run(inference, b"".join(message.buffers)).refusal
+    assert refusal is not None
+    assert (refusal.code, refusal.path) == (ErrorCode.MODEL_MISMATCH, "$.inputs")
 
 
 def test_a_model_may_catch_it() -> None:

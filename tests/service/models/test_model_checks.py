@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 
 from streamcodec import (
+    DATATYPES,
     ErrorCode,
     HeaderReceived,
     RemoteProtocolError,
+    RequestHeader,
     Tensor,
     TensorSpec,
     encode_request,
@@ -125,6 +127,41 @@ def test_inputs_may_come_in_any_order_and_as_json() -> None:
     assert reply.status == 200
     assert reply.outputs["out"] == 3
     assert seen == [["y", "x"]]
+
+
+@pytest.mark.parametrize(
+    ("name", "datatype", "shape", "path"),
+    [
+        ("x", "FP32", (3,), None),
+        ("z", "FP32", (3,), "$.inputs[0].name"),
+        ("x", "INT32", (3,), "$.inputs[0].datatype"),
+        ("x", "FP32", (4,), "$.inputs[0].shape"),
+    ],
+)
+def test_one_input_is_compared_in_each_respect(
+    name: str, datatype: str, shape: tuple[int, ...], path: str | None
+) -> None:
+    model = Model(name="m", predict=_fail, inputs=(TensorMetadata("x", "FP32", (3,)),))
+    spec = TensorSpec(name=name, datatype=DATATYPES[datatype], shape=shape, nbytes=4 * shape[0])
+    header = RequestHeader(tensors=(spec,))
+    if path is None:
+        model.check(header)
+    else:
+        with pytest.raises(RemoteProtocolError) as caught:
+            model.check(header)
+        assert caught.value.path == path
+
+
+class _Awaited:
+    """A model that is an object."""
+
+    async def __call__(self, request: InferenceRequest) -> dict[str, Array]:
+        return _fail(request)
+
+
+@pytest.mark.parametrize(("predict", "is_async"), [(_fail, False), (_Awaited(), True), (_Awaited().__call__, True)])
+def test_a_model_knows_whether_it_has_to_be_awaited(predict: Any, *, is_async: bool) -> None:  # noqa: ANN401
+    assert Model(name="m", predict=predict).is_async is is_async
 
 
 def test_known_outputs_may_be_asked_for() -> None:

@@ -23,7 +23,16 @@ from streamcodec import (
 from streamcodec.engine.memory.placement import Placement
 from streamcodec.formats.v2.header.cache import HeaderCache
 from streamcodec.formats.v2.model import RequestHeader
-from streamcodec.service import Inference, InferenceRequest, Model, ModelRegistry, ResolvedHead, Service, TensorMetadata
+from streamcodec.service import (
+    Batch,
+    Inference,
+    InferenceRequest,
+    Model,
+    ModelRegistry,
+    ResolvedHead,
+    Service,
+    TensorMetadata,
+)
 from streamcodec.service import demo_models as demo
 from streamcodec.service.models.model import Outputs
 from tests.service.requests import ask, get, head, infer, raw, service_of
@@ -47,7 +56,7 @@ def _resolved(service: Service, *fields: tuple[str, str]) -> ResolvedHead:
 
 
 def _quick(**options: Any) -> Service:  # noqa: ANN401 - those of Model and Service
-    ways = {name: options.pop(name) for name in ("predict", "windows") if name in options}
+    ways = {name: options.pop(name) for name in ("predict", "windows", "batch") if name in options}
     model = Model(name="m", is_inline=True, **{"predict": _identity, **ways})
     return Service(ModelRegistry.of([model]), **options)
 
@@ -77,9 +86,10 @@ def test_only_a_model_that_says_so_is_quick() -> None:
     [
         ({"windows": Windows(max_window_bytes=64)}, []),
         ({"predict": _slowly}, []),
+        ({"batch": Batch()}, []),
         ({"compresses": True}, [("Accept-Encoding", "gzip")]),
     ],
-    ids=["windows", "async", "compressed"],
+    ids=["windows", "async", "batch", "compressed"],
 )
 def test_what_waits_or_compresses_is_never_quick(options: dict[str, Any], fields: list[tuple[str, str]]) -> None:
     assert not _resolved(_quick(**options), *fields).is_inline(0)
@@ -95,6 +105,24 @@ def test_up_to_68_kib_of_json_are_written_on_the_event_loop(count: int, is_quick
     assert _resolved(_quick()).is_quick({"y": np.zeros(count, np.uint8)}, header) == is_quick
 
 
+TEXTS = np.full(MAX_INLINE // 8, b"a", object)
+
+
+@pytest.mark.parametrize(
+    ("outputs", "is_quick"),
+    [
+        ({"y": Elements([b"a"])}, True),
+        ({"y": TEXTS[:-1]}, False),
+        ({"y": TEXTS[: len(TEXTS) * 8 // 9]}, True),
+        ({"y": np.zeros(MAX_INLINE, np.uint8), "z": TEXTS[:1]}, False),
+        ({"y": TEXTS}, False),
+    ],
+    ids=["elements", "texts", "fewer texts", "numbers and a text", "as many references as there may be bytes"],
+)
+def test_the_texts_of_an_output_are_counted_beside_the_references(outputs: Outputs, *, is_quick: bool) -> None:
+    assert _resolved(_quick()).is_quick(outputs, RequestHeader(tensors=())) is is_quick
+
+
 def test_an_opening_does_nothing_that_it_is_not_told_to() -> None:
     model = Model(name="m", predict=_identity)
     asked = head(TARGET, "POST", [("Accept-Encoding", "gzip")], 1)
@@ -102,6 +130,7 @@ def test_an_opening_does_nothing_that_it_is_not_told_to() -> None:
     resolved = ResolvedHead(
         model, asked, version=None, headers=headers, place=new_array, nonfinite=NonFiniteOutput.LITERAL
     )
+    assert resolved.is_planned
     assert (resolved.encoding, resolved.classifies, resolved.allow_headerless) == (None, False, False)
 
 
@@ -214,6 +243,31 @@ def test_the_header_is_followed_by_its_tensors_unless_a_pause_is_asked_for() -> 
         assert isinstance(inference, Inference)
         taken = inference.decoder.feed(body)
         assert (taken < len(body)) == pauses
+
+
+@pytest.mark.parametrize("batch", [None, Batch()])
+def test_a_request_alone_may_have_memory_of_its_own(batch: Batch | None) -> None:
+    others: list[TensorSpec] = []
+    own: list[TensorSpec] = []
+
+    def place(spec: TensorSpec) -> Placement:
+        others.append(spec)
+        return new_array(spec)
+
+    def own_place(spec: TensorSpec) -> Placement:
+        own.append(spec)
+        return new_array(spec)
+
+    model = Model(name="m", predict=_identity, batch=batch)
+    message = encode_request({"x": np.ones((1, 3), np.float32)})
+    body = b"".join(message.buffers)
+    resolved = Service(ModelRegistry.of([model]), place=place).open(head(TARGET, "POST", message.headers, len(body)))
+    assert isinstance(resolved, ResolvedHead)
+    for inference in (resolved.begin(), resolved.begin(place=own_place)):
+        inference.decoder.feed(body)
+        while not isinstance(inference.decoder.next_event(), EndOfMessage):
+            pass
+    assert [spec.name for spec in others] == [spec.name for spec in own] == ["x"]
 
 
 @pytest.mark.parametrize("is_raw", [False, True])

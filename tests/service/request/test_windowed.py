@@ -105,7 +105,7 @@ def test_an_async_model_is_awaited_by_its_owner() -> None:
         return dict(request.inputs)
 
     inference, _, _ = _begin(service_of(predict), _message("x"))
-    with pytest.raises(LocalProtocolError, match="async def"):
+    with pytest.raises(LocalProtocolError, match=r"^the model is an async def: await streamcodec.server.call_model"):
         inference.run()
 
 
