@@ -81,6 +81,7 @@ def test_all_tracebacks_of_an_exception_are_dropped() -> None:
     first, one, two = _raised(KeyError()), _raised(_FrozenError()), _raised(ValueError(), _raised(OSError()))
     group = _raised(ExceptionGroup("both", [one, two]), first)
     first.__context__ = group  # the exceptions refer to each other in a circle
+    two.__context__ = two.__cause__  # as always if it was raised while that was handled
     drop_tracebacks(group)
     found = [group, first, one, two, two.__cause__]
     assert [error.__traceback__ for error in found if error is not None] == [None] * 5

@@ -187,6 +187,7 @@ def test_models_are_listed_in_their_order_and_added_later() -> None:
         ("/v2/repository/models/identity/unload", "models are loaded and unloaded by the program"),
         ("/v2/systemsharedmemory/status", "shares no memory"),
         ("/v2/cudasharedmemory/region/r/register", "shares no memory"),
+        ("/v2/cudasharedmemory/region/of/a/path/that/never/ends", "shares no memory"),
         ("/v2/trace/setting", "no tracing"),
         ("/v2/logging", "no logging"),
     ],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from streamcodec import NEED_DATA, NEED_TURN, Elements, RequestedOutput, Rows, Tensor, encode_request
@@ -73,3 +74,28 @@ def test_long_work_on_a_header_lets_others_have_their_turn() -> None:
             break
         decoder.work()
     assert NEED_TURN in seen
+
+
+@pytest.mark.parametrize(("octet", "status"), [(1, 200), (2, 400)])
+def test_many_inputs_are_dropped_piece_by_piece_even_if_not_all_of_them_could_be_made(octet: int, status: int) -> None:
+    client = Client(lambda _: {})
+    client.requests[0] = octet
+    empty = {f"x{index}": X[:0] for index in range(1500)}
+    text: Any = encode_request({**empty, "last": np.array([True])}).parts[0]
+    fields = [("Inference-Header-Content-Length", str(len(text))), ("Tensor-Memory", "0")]
+    exchange = client.exchange
+    exchange.begin(head("/v2/models/m/infer", "POST", fields, len(text)))
+    step, rest = None, memoryview(text)
+    while step is not ExchangeStep.CALL:
+        event = exchange.decoder.next_event()
+        if event is NEED_TURN:
+            exchange.decoder.work()
+        elif event is NEED_DATA:
+            rest = rest[exchange.decoder.feed(rest) :]
+        else:
+            step = exchange.receive(event)
+    inference = exchange.inference
+    assert inference is not None
+    assert inference.run().status == status
+    assert inference.is_wide
+    assert len([*inference.let_go()]) == 1
