@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from streamcodec import HeaderReceived, Limits, RemoteProtocolError
+from streamcodec import NEED_DATA, NEED_TURN, EndOfMessage, HeaderReceived, Limits, RemoteProtocolError
 from streamcodec.service import (
     ANY_SIZE,
     Inference,
@@ -184,6 +184,26 @@ def test_a_body_of_http_2_needs_no_field() -> None:
     with pytest.raises(RemoteProtocolError, match="neither Content-Length nor chunks") as caught:
         run(inference, b"")
     assert caught.value.status_hint == 411
+
+
+@pytest.mark.parametrize("is_paced", [False, True])
+def test_a_paced_request_of_hidden_length_lets_others_have_their_turn(*, is_paced: bool) -> None:
+    """Its tensor is known when all of it has come, and is copied then."""
+    body = memoryview(bytes(2 << 20))
+    fields = [("Inference-Header-Content-Length", "0"), *CHUNKED]
+    service = _service(TensorMetadata("x", "FP32", (ANY_SIZE,)))
+    inference = service.begin(head(TARGET, "POST", fields, None), paced=is_paced)
+    assert isinstance(inference, Inference)
+    decoder, turns = inference.decoder, 0
+    while not isinstance(event := decoder.next_event(), EndOfMessage):
+        if event is NEED_TURN:
+            turns += 1
+            decoder.work()
+        elif event is NEED_DATA and body:
+            body = body[decoder.feed(body) :]
+        elif event is NEED_DATA:
+            decoder.receive_eof()
+    assert (turns > 0) is is_paced
 
 
 def test_the_limits_apply() -> None:
