@@ -19,7 +19,8 @@ from streamcodec.client.exchange import ClientExchange, Compression, Placing
 from streamcodec.client.extensions import QueryParams, with_query
 from streamcodec.client.fields import Headers, RequestFields
 from streamcodec.client.raw import RawExchange, Receive, TakeWhole
-from streamcodec.client.uploads.uploading import OnResume, Record, Uploading
+from streamcodec.client.uploads.record import Record
+from streamcodec.client.uploads.uploading import OnResume, Uploading
 from streamcodec.engine.arguments import MAPPINGS, check_kind
 from streamcodec.engine.cache import Cache
 from streamcodec.engine.elements.elements import Elements

@@ -24,15 +24,11 @@ of a token that has expired, the next call can go on. The clock is an argument.
 
 from __future__ import annotations
 
-import json
 import math
-import os
-import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from hashlib import blake2b
-from pathlib import Path
 from typing import Final
 
 from streamcodec.client.connections.timeouts import Timeout
@@ -40,6 +36,7 @@ from streamcodec.client.errors import ServerError
 from streamcodec.client.exchange import ClientExchange, Placing
 from streamcodec.client.fields import Field
 from streamcodec.client.repeating.retries import NOT_RUN, retry_after
+from streamcodec.client.uploads.record import UNSENDABLE, Record, is_path
 from streamcodec.client.uploads.rest import UploadRest
 from streamcodec.engine.errors import ErrorCode, LocalProtocolError, MessageError, RemoteProtocolError
 from streamcodec.engine.limits import Limits
@@ -51,12 +48,6 @@ _MOST_DOUBLINGS: Final = 10
 
 _SHORTEST_ATTEMPT: Final = 1.0
 """Seconds that the last attempts have, if the outage is not shorter: some round trips."""
-
-_MAX_RECORD_BYTES: Final = 128 << 10
-"""More than any answer's fields may have."""
-
-_UNSENDABLE: Final = re.compile(r"[^!-~]|#")
-"""What no request may have in its target (RFC 9112, section 3.2)."""
 
 _MAX_DIGITS: Final = 15
 _NOT_FOUND: Final = 404
@@ -85,62 +76,6 @@ OnResume = Callable[[int, int], object]
 _NEEDED: Final = (
     "resumable needs a server that offers uploads that can be resumed, as `serve --resumable-uploads 4` does"
 )
-
-
-class Record:
-    """A file with the name of an upload, for the time after a restart."""
-
-    def __init__(self, path: str) -> None:
-        """Use a file, which need not exist."""
-        self._path = Path(path)
-
-    def read(self, key: str) -> str | None:
-        """Return the location that was kept for a request; None if there is none for this one.
-
-        Raises:
-            LocalProtocolError: the file has another purpose. It would be replaced, and removed at the end.
-        """
-        try:
-            with self._path.open("rb") as file:
-                text = file.read(_MAX_RECORD_BYTES + 1)
-        except OSError:
-            return None
-        try:
-            kept = json.loads(text or b"{}")
-        except (ValueError, RecursionError):
-            kept = None
-        if len(text) > _MAX_RECORD_BYTES or not isinstance(kept, dict) or not kept.keys() <= {"request", "location"}:
-            msg = f"{self._path} exists, and does not come from `resumable`, which would remove it; name a new file"
-            raise LocalProtocolError(msg)
-        location = kept.get("location") if kept.get("request") == key else None
-        return (
-            location if isinstance(location, str) and _is_path(location) and not _UNSENDABLE.search(location) else None
-        )
-
-    def write(self, key: str, location: str) -> None:
-        """Keep a location. Who can read the file can go on with the upload, so only its owner can.
-
-        Raises:
-            OSError: the file cannot be written.
-        """
-        new = self._path.with_name(f"{self._path.name}.new")
-        try:
-            new.unlink(missing_ok=True)
-            descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                json.dump({"request": key, "location": location}, file)
-                file.flush()
-                os.fsync(file.fileno())
-            new.replace(self._path)
-        except OSError as error:
-            error.filename = os.fspath(self._path)  # a full disk names no file
-            with suppress(OSError):
-                new.unlink(missing_ok=True)
-            raise
-
-    def forget(self) -> None:
-        """Remove the file."""
-        self._path.unlink(missing_ok=True)
 
 
 class Uploading:
@@ -390,10 +325,10 @@ class Uploading:
 
     def _location_of(self, exchange: ClientExchange) -> str:
         location = (exchange.field(b"location") or "").removeprefix(self._origin)
-        if exchange.status != _CREATED or not _is_path(location):
+        if exchange.status != _CREATED or not is_path(location):
             msg = "the server has not begun an upload; does it offer uploads that can be resumed?"
             raise RemoteProtocolError(msg, code=ErrorCode.UPLOAD_MISMATCH, status_hint=502)
-        if found := _UNSENDABLE.search(location):
+        if found := UNSENDABLE.search(location):
             msg = f"the server's Location of the upload has {found[0]!a} as character {found.start() + 1} of its path"
             raise RemoteProtocolError(msg, code=ErrorCode.UPLOAD_MISMATCH, status_hint=502)
         return location
@@ -414,11 +349,6 @@ class Uploading:
         if self._record is not None:
             with suppress(OSError):  # the next call finds out that the upload is gone
                 self._record.forget()
-
-
-def _is_path(location: str) -> bool:
-    """Whether it is on the same server."""
-    return location.startswith("/") and not location.startswith("//")
 
 
 def _at_most(usual: float | None, longest: float) -> float | None:

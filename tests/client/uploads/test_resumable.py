@@ -131,7 +131,7 @@ def test_a_server_that_falls_silent_is_given_up_with_the_outage(kind: Kind) -> N
         kind.client(server.url) as driver,
         pytest.raises(TimeoutError, match=r"gave up after 2 failures in .* had 0 of \d+ bytes"),
     ):
-        driver.infer("m", {"x": np.ones(1)}, resumable=True, outage=0.3)
+        driver.infer("m", {"x": np.ones(1)}, resumable=True, outage=0.3, timeout=60)
 
 
 def test_an_error_says_no_more_than_is_known(served: tuple[Server, Address]) -> None:

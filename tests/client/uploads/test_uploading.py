@@ -14,7 +14,8 @@ from streamcodec import DEFAULT_LIMITS, encode_request
 from streamcodec.client.connections.timeouts import Timeout
 from streamcodec.client.errors import ServerError
 from streamcodec.client.exchange import ClientExchange
-from streamcodec.client.uploads.uploading import Record, Uploading
+from streamcodec.client.uploads.record import Record
+from streamcodec.client.uploads.uploading import Uploading
 from streamcodec.engine.memory.rows import Rows
 from streamcodec.http.client import ClientConnection
 from tests.client.scripted import response
