@@ -150,6 +150,17 @@ def test_a_call_that_takes_too_long_on_an_event_loop() -> None:
         asyncio.run(main(server.url[7:]))
 
 
+def test_a_call_may_have_no_limit_of_time_on_an_event_loop(address: str) -> None:
+    """aiohttp, which tritonclient uses, takes 0 for none."""
+
+    async def main(conn_timeout: float | None) -> None:
+        async with aio.InferenceServerClient(address, conn_timeout=conn_timeout) as client:
+            assert await client.is_server_live()
+
+    asyncio.run(main(0))
+    asyncio.run(main(None))
+
+
 @KINDS
 def test_a_closed_client(kind: str, address: str) -> None:
     with face(OURS, kind, address) as client:

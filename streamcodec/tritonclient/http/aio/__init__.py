@@ -66,7 +66,7 @@ class InferenceServerClient(Face):
             url: as `localhost:8000`, with a path behind it if the service is not at the root.
             verbose: whether to print each request and each answer.
             conn_limit: connections at one time; 0 for no limit. Further calls wait until one is free.
-            conn_timeout: seconds for a whole call; None for no limit.
+            conn_timeout: seconds for a whole call; None or 0 for no limit.
             ssl: whether to use TLS.
             ssl_context: the TLS context; None for the certificates that the system trusts, False to trust every server.
 
@@ -81,7 +81,7 @@ class InferenceServerClient(Face):
             verify=ssl_context is not False,
             context=ssl_context if isinstance(ssl_context, tls.SSLContext) else None,
             timeout=None,
-            total_timeout=conn_timeout,
+            total_timeout=conn_timeout or None,
             max_connections=conn_limit or _MOST_CONNECTIONS,
         )
 
