@@ -6,7 +6,6 @@ import argparse
 import io
 import ipaddress
 import json
-import re
 import socket
 import sys
 from collections.abc import Iterator
@@ -55,8 +54,6 @@ Ctrl-C, and 141 if the output is a pipe that nobody reads any more.
 _FOUND: Final = 1
 _CANNOT: Final = 2
 _LOOK_SECONDS: Final = 2.0
-_PATH: Final = re.compile(r"[!-~]*")
-"""Characters that may be in the first line of a request."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -189,12 +186,10 @@ def _learned(options: argparse.Namespace, address: Address, wire: Wire) -> Exami
 
 
 def _address(url: str) -> Address:
-    """Parse the URL; raise CannotExamineError if its path cannot be part of a request."""
+    """Parse the URL; raise CannotExamineError if it asks for more than plain HTTP."""
     address = Address.of(url)
     if address.is_secure or address.credentials is not None:
         raise CannotExamineError("only plain HTTP without credentials is supported")
-    if not _PATH.fullmatch(address.prefix):
-        raise CannotExamineError(f"the path of {url!r} has characters that must be percent-encoded")
     return address
 
 
