@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -261,23 +262,29 @@ def encode_answer(response: InferResponse, header: RequestHeader) -> EncodedMess
     """
     asked = {output.name: output.binary_data for output in header.outputs or ()}
     default = header.wants_binary(None) or bool(response._use_binary_outputs)  # noqa: SLF001 - KServe has no public access
-    outputs, tensors = [], []
-    for output, wish in _selected(response):
-        is_binary = asked.get(output.name) if wish is None else wish
-        outputs.append(output)
-        tensors.append(_encodable(output, is_binary=default if is_binary is None else is_binary))
-    if response.id is not None and not any(tensor.is_binary for tensor in tensors):
-        with suppress(ValueError):  # NaN and infinity, or bytes that are no text: see below
-            return _as_kserve_writes(response, outputs)
+    write = partial(
+        encode_response,
+        model_name=response.model_name,
+        model_version=response.model_version,
+        request_id=response.id,
+        parameters=to_http_parameters(response.parameters or {}),
+        nonfinite=NonFiniteOutput.NULL,
+    )
+    outputs: list[InferOutput] = []
+    tensors: list[Tensor] = []
     with _as_kserve_says():
-        return encode_response(
-            tensors,
-            model_name=response.model_name,
-            model_version=response.model_version,
-            request_id=response.id,
-            parameters=to_http_parameters(response.parameters or {}),
-            nonfinite=NonFiniteOutput.NULL,
-        )
+        try:
+            for output, wish in _selected(response):
+                is_binary = asked.get(output.name) if wish is None else wish
+                outputs.append(output)
+                tensors.append(_encodable(output, is_binary=default if is_binary is None else is_binary))
+        except InvalidInput:
+            write(tensors)  # KServe refuses the first output that is wrong: is it one of these?
+            raise
+        if response.id is not None and not any(tensor.is_binary for tensor in tensors):
+            with suppress(ValueError):  # NaN and infinity, or bytes that are no text: see below
+                return _as_kserve_writes(response, outputs)
+        return write(tensors)
 
 
 def _as_kserve_writes(response: InferResponse, outputs: list[InferOutput]) -> EncodedMessage:

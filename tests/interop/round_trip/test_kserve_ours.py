@@ -104,11 +104,14 @@ def test_no_array_is_copied(both: KServeCodec) -> None:
 
 
 def test_both_refuse_the_same_answers(both: KServeCodec) -> None:
-    two = PlainMessage(tensors=[vector("FP16", "003c")], model_name="m", id="1")
+    half, no_text = vector("FP16", "003c"), replace(vector("BYTES", "ff"), name="y")
+    one = PlainMessage(tensors=[half], model_name="m", id="1")
     cases: list[tuple[Members, str]] = [
-        (answering(two, asked()), "InvalidInput"),  # no form in JSON
-        (answering(two, asked(wanted=[{"name": "other", "parameters": {}}])), "InvalidInput"),
-        (answering(replace(two, tensors=[vector("BYTES", "ff")]), asked()), "InferenceError"),
+        (answering(one, asked()), "InvalidInput"),  # no form in JSON
+        (answering(one, asked(wanted=[{"name": "other", "parameters": {}}])), "InvalidInput"),
+        (answering(replace(one, tensors=[no_text]), asked()), "InferenceError"),
+        (answering(replace(one, tensors=[half, no_text]), asked()), "InvalidInput"),  # the first one counts
+        (answering(replace(one, tensors=[no_text, half]), asked()), "InferenceError"),
     ]
     for question, kind in cases:
         assert answers(both, question) == (kind, kind)
