@@ -17,8 +17,8 @@ _PORTS: Final = {"http": 80, "https": 443}
 _CREDENTIALS: Final = re.compile(r"\A([A-Za-z][A-Za-z0-9+.\-]*://)?.*@", re.DOTALL)
 """Matches credentials even if they contain characters that should have been percent-encoded, or have no scheme."""
 
-_PATH: Final = re.compile(r"[!-~]*")
-"""What a request target may have (RFC 9112, section 3.2): no space, no control character, ASCII only."""
+UNSENDABLE: Final = re.compile(r"[^!-~]|#")
+"""What no request target may have (RFC 9112, section 3.2): space, control character, what is not ASCII, fragment."""
 
 _UNIX_SCHEME: Final = re.compile(r"https?\+unix:", re.IGNORECASE)
 _UNIX_URL: Final = re.compile(
@@ -102,7 +102,7 @@ def _prefix(path: str, shown: str) -> str:
     Raises:
         LocalProtocolError: it cannot be a part of a request target.
     """
-    if not _PATH.fullmatch(path):
+    if UNSENDABLE.search(path):
         raise LocalProtocolError(
             f"the path of {shown!r} has a space, or something else that is not visible ASCII; percent-encode it, as "
             "urllib.parse.quote(path) does"

@@ -7,15 +7,12 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from streamcodec.client.connections.address import UNSENDABLE
 from streamcodec.engine.errors import LocalProtocolError
-
-UNSENDABLE: Final = re.compile(r"[^!-~]|#")
-"""What no request may have in its target (RFC 9112, section 3.2)."""
 
 _MAX_RECORD_BYTES: Final = 128 << 10
 """More than any answer's fields may have."""

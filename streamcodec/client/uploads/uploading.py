@@ -31,12 +31,13 @@ from dataclasses import replace
 from hashlib import blake2b
 from typing import Final
 
+from streamcodec.client.connections.address import UNSENDABLE
 from streamcodec.client.connections.timeouts import Timeout
 from streamcodec.client.errors import ServerError
 from streamcodec.client.exchange import ClientExchange, Placing
 from streamcodec.client.fields import Field
 from streamcodec.client.repeating.retries import NOT_RUN, retry_after
-from streamcodec.client.uploads.record import UNSENDABLE, Record, is_path
+from streamcodec.client.uploads.record import Record, is_path
 from streamcodec.client.uploads.rest import UploadRest
 from streamcodec.engine.errors import ErrorCode, LocalProtocolError, MessageError, RemoteProtocolError
 from streamcodec.engine.limits import Limits

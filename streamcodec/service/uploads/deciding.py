@@ -21,7 +21,7 @@ from streamcodec.service.replies import Reply, failure_reply
 from streamcodec.service.request.inference import ResolvedHead
 from streamcodec.service.routes import UPLOADS, Resource, find_route, path_of
 from streamcodec.service.service import Service
-from streamcodec.service.uploads.fields import INTEROP_VERSION, boolean, is_last, is_partial, knows_interim, number
+from streamcodec.service.uploads.fields import INTEROP_VERSION, is_last, is_partial, knows_interim, number
 from streamcodec.service.uploads.upload import Fields, Upload, UploadPart, UploadStore
 
 _METHODS: Final = ("HEAD", "PATCH", "DELETE")
@@ -167,7 +167,7 @@ class UploadService:
     def _state(self, upload: Upload) -> Fields:
         return [
             ("Upload-Offset", str(upload.offset)),
-            ("Upload-Complete", boolean(value=False)),
+            ("Upload-Complete", "?0"),
             ("Upload-Length", str(upload.length)),
             self._limits(upload),
         ]

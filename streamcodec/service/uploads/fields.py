@@ -1,4 +1,4 @@
-"""Upload fields: the fields of draft-ietf-httpbis-resumable-upload, interop version 8, read and written.
+"""Upload fields: the fields of draft-ietf-httpbis-resumable-upload, interop version 8, as they are read.
 
 `Upload-Complete` is a Boolean of structured fields (RFC 9651), and the others are Integers. A field with any other
 value is ignored, as the draft demands (section 4.1).
@@ -42,8 +42,3 @@ def is_partial(head: RequestHead) -> bool:
     """Whether the body is a piece to append, by its media type."""
     values = head.fields.values(b"content-type")
     return len(values) == 1 and values[0].partition(b";")[0].strip().lower() == PARTIAL_UPLOAD.encode()
-
-
-def boolean(*, value: bool) -> str:
-    """Write a Boolean."""
-    return "?1" if value else "?0"
