@@ -34,7 +34,7 @@ from tests.client.scripted import Step, hung_up, response, scripted
 from tests.guard.serving import PATIENT, guarding
 from tests.guard.test_observing import Records
 from tests.server.wire import GET_LIVE, Wire, head, infer_request
-from tests.waiting import until
+from tests.waiting import SECONDS, until
 
 OK = response(b"{}")
 ASK = infer_request()
@@ -416,6 +416,36 @@ def test_a_client_that_leaves_within_its_request(counts: Counts) -> None:
         wire.sock.close()  # is a reset
         until(lambda: len(records.ended) == 2)
         assert [record.ending for record in records.ended] == [Ending.COMPLETE, Ending.CLIENT_LEFT]
+
+
+@pytest.mark.parametrize("has_uvloop", [False, True])
+def test_a_reset_that_comes_with_bytes_before_it(has_uvloop: bool) -> None:
+    async def read() -> list[object]:
+        found: list[object] = []
+        ended = anyio.Event()
+        near, far = socket.socketpair()
+
+        def once() -> None:
+            try:
+                found.append(near.recv(3))
+            except OSError as error:
+                found.append(type(error))
+                reading.stop()
+                ended.set()
+
+        with near:
+            near.setblocking(False)
+            near.sendall(b"unread")
+            reading = Readiness(once, lambda: False)
+            reading.start(near)
+            far.sendall(b"12345")
+            far.close()  # with an unread byte, it is a reset
+            with anyio.fail_after(SECONDS):
+                await ended.wait()
+            reading.close()
+        return found
+
+    assert anyio.run(read, backend_options={"use_uvloop": has_uvloop}) == [b"123", b"45", ConnectionResetError]
 
 
 def test_a_request_that_ends_too_early(counts: Counts) -> None:

@@ -11,12 +11,12 @@ import asyncio
 import socket
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Final, cast
+from typing import Any, Final, cast
 
 from streamcodec.http.scratch import NOTHING, borrow, give_back
 from streamcodec.transports import turns
 from streamcodec.transports.sockets.pipes import Pipe, Pipes
-from streamcodec.transports.sockets.system import send_some
+from streamcodec.transports.sockets.system import reset_poll, send_some
 
 PUMP_BYTES: Final = 256 << 10
 """Most bytes of one read. They are sent while they are in the processor's cache."""
@@ -41,6 +41,7 @@ class Readiness:
         self._call = call
         self._asks = is_urgent
         self._socket: socket.socket | None = None
+        self._resets: Any = None
         self._is_behind = False
 
     @property
@@ -52,6 +53,7 @@ class Readiness:
         """Look at a socket, unless that is done already."""
         if self._socket is None:
             self._socket = sock
+            self._resets = reset_poll(sock)
             self._loop.add_reader(sock, self._readable)
 
     def stop(self) -> None:
@@ -72,8 +74,15 @@ class Readiness:
             self._loop.remove_reader(cast("socket.socket", self._socket))
             self._is_behind = True
             self._turns.later(self._catch_up, self)
-        else:
-            self._call()
+            return
+        self._call()
+        if self._socket is not None and self._resets.poll(0):
+            self._loop.call_soon(self._read_on)
+
+    def _read_on(self) -> None:
+        """Go on to the reset, unless that has been done, or is to be done later."""
+        if self._socket is not None and not self._is_behind:
+            self._readable()
 
     def _catch_up(self) -> None:
         """Go on in a later turn, unless nobody wants to any more."""

@@ -58,6 +58,17 @@ new_poll: Final[Any] = getattr(select, "poll", SelectPoll)
 """Makes a `select.poll`, or what is used instead."""
 
 
+def reset_poll(sock: Any) -> Any:  # noqa: ANN401 - a descriptor, or an object that has one; a `select.poll`
+    """Return what tells by `poll(0)` whether a connection has been reset, or both sides have ended it.
+
+    What has come before may not have been read. If it comes together with a reset, uvloop calls a reader once and never
+    again; asyncio calls it until it has read everything.
+    """
+    poll = new_poll()
+    poll.register(sock, 0)
+    return poll
+
+
 def _send_first(sock: Socket, buffers: Sequence[bytes | memoryview]) -> int:
     return sock.sendmsg(buffers) if isinstance(sock, TlsSocket) else sock.send(buffers[0])
 

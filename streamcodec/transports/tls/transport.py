@@ -17,6 +17,7 @@ import asyncio
 from collections import deque
 from typing import Final
 
+from streamcodec.transports.sockets.system import reset_poll
 from streamcodec.transports.tls.sockets import TlsSocket
 
 _RECORD_BYTES: Final = 16 << 10
@@ -37,6 +38,7 @@ class TlsTransport(asyncio.Transport):
         super().__init__({"socket": sock, "ssl_object": sock})
         self._loop = asyncio.get_running_loop()
         self._socket = sock
+        self._resets = reset_poll(sock)
         self._protocol = protocol
         self._is_reading = False
         self._is_closing = False
@@ -76,7 +78,7 @@ class TlsTransport(asyncio.Transport):
                     self._protocol.eof_received()
                     return
                 self._protocol.buffer_updated(nbytes)
-                if nbytes < _RECORD_BYTES and not self._socket.has_pending:
+                if nbytes < _RECORD_BYTES and not self._has_more:
                     return  # that was most likely all; to try again costs an exception
         except BlockingIOError:
             return
@@ -85,9 +87,14 @@ class TlsTransport(asyncio.Transport):
             return
         self._read_pending()
 
+    @property
+    def _has_more(self) -> bool:
+        """Whether there is something to read that the event loop may not tell of: bytes in OpenSSL, or a reset."""
+        return self._socket.has_pending or bool(self._resets.poll(0))
+
     def _read_pending(self) -> None:
-        """Read on in the next turn if OpenSSL has bytes that the system does not tell of."""
-        if self._is_reading and self._socket.has_pending:
+        """Read on in the next turn if the event loop may not tell of what there is."""
+        if self._is_reading and self._has_more:
             self._loop.call_soon(self._read)
 
     # Writing
