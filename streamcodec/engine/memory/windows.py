@@ -60,6 +60,18 @@ class Windows:
             msg = f"windows have at least 1 byte and 1 or 2 buffers, not {nbytes!r} and {count!r}"
             raise LocalProtocolError(msg)
 
+    def row_bytes(self, spec: TensorSpec) -> int:
+        """Return the bytes of one row of a tensor that has a fixed item size.
+
+        Raises:
+            LimitExceededError: the tensor has rows, and one is larger than a window.
+        """
+        row_bytes = prod(spec.shape[1:]) * spec.datatype.itemsize
+        if row_bytes > self.max_window_bytes and (not spec.shape or spec.shape[0]):
+            msg = f"a row of tensor {spec.name!r} has {row_bytes} bytes, a window at most {self.max_window_bytes}"
+            raise LimitExceededError(msg, limit="max_window_bytes")
+        return row_bytes
+
     def slabs(self, spec: TensorSpec) -> Iterator[Slab]:
         """Yield the windows, in 1 or 2 buffers that start on 64-byte boundaries.
 
@@ -67,10 +79,7 @@ class Windows:
             LimitExceededError: a single row is larger than a window; before memory is taken.
         """
         row_count, row_shape = (spec.shape[0], spec.shape[1:]) if spec.shape else (1, ())
-        row_bytes = prod(row_shape) * spec.datatype.itemsize
-        if row_bytes > self.max_window_bytes and row_count:
-            msg = f"a row of tensor {spec.name!r} has {row_bytes} bytes, a window at most {self.max_window_bytes}"
-            raise LimitExceededError(msg, limit="max_window_bytes")
+        row_bytes = self.row_bytes(spec)
         step = min(row_count, self.max_window_bytes // row_bytes) if row_bytes else row_count
         buffers: list[np.ndarray[Any, Any]] = []
         for number, row in enumerate(range(0, row_count, step) if step else (0,)):

@@ -296,6 +296,7 @@ class Model:
 
         Raises:
             RemoteProtocolError: `model-mismatch`, with the path of the tensor or output.
+            LimitExceededError: a row of a tensor is larger than a window of the model.
         """
         if self.inputs is not None and not self._are_inputs(header.tensors):
             self._check_inputs(header.tensors, {tensor.name: tensor for tensor in self.inputs})
@@ -305,6 +306,7 @@ class Model:
             for index, tensor in enumerate(header.tensors):
                 if tensor.datatype.is_bytes:
                     raise mismatch("the model takes windows, which BYTES do not have", f"$.inputs[{index}].datatype")
+                self.windows.row_bytes(tensor)
         if self.outputs is not None:
             known = {output.name for output in self.outputs}
             for index, output in enumerate(header.outputs or ()):

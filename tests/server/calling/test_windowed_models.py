@@ -314,9 +314,10 @@ def test_bytes_do_not_come_in_windows(address: Address) -> None:
         assert "$.inputs[0].datatype" in answer.error
 
 
-def test_a_row_larger_than_a_window_is_413(address: Address) -> None:
+@pytest.mark.parametrize("model", ["sum", "double", "double_async"])
+def test_a_row_larger_than_a_window_is_413(model: str, address: Address) -> None:
     with Wire(address) as wire:
-        answer = wire.send(_request("sum", np.zeros((1, 1025), np.float32))).response()
+        answer = wire.send(_request(model, np.zeros((1, 1025), np.float32))).response()
         assert answer.status == 413
         assert "4096" in answer.error
 

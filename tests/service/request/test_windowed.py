@@ -14,6 +14,7 @@ from streamcodec import (
     EncodedMessage,
     EndOfMessage,
     HeaderReceived,
+    LimitExceededError,
     LocalProtocolError,
     RemoteProtocolError,
     Rows,
@@ -115,6 +116,15 @@ def test_bytes_do_not_come_in_windows() -> None:
     with pytest.raises(RemoteProtocolError, match="which BYTES do not have") as caught:
         inference.receive(pull())
     assert answer(error_reply(caught.value)).status == 400
+
+
+def test_a_row_larger_than_a_window_is_refused_with_the_header() -> None:
+    rows = np.zeros((2, WINDOW_BYTES // 4 + 1), np.float32)
+    message = encode_request([Tensor(name="x", array=X), Tensor(name="y", array=rows)])
+    inference, _, pull = _begin(_service(_sums), message)
+    with pytest.raises(LimitExceededError, match="a row of tensor 'y' has 68 bytes, a window at most 64") as caught:
+        inference.receive(pull())
+    assert answer(error_reply(caught.value)).status == 413
 
 
 def test_a_refusal_in_the_middle_is_the_answer() -> None:
