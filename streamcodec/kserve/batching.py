@@ -11,7 +11,7 @@ model's own: it takes the longer, the more rows there are.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Mapping
 from functools import partial
 from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
 from typing import Any, Final, cast
@@ -28,13 +28,14 @@ from streamcodec.engine.spec import TensorSpec
 from streamcodec.formats.v2.model import RequestHeader
 from streamcodec.kserve.call import CURRENT
 from streamcodec.kserve.messages import infer_response, received_request
-from streamcodec.kserve.tensors import array_of, arrays_of, values_of
+from streamcodec.kserve.tensors import array_of, arrays_of, text_of, values_of
 from streamcodec.runtime.batches.queue import QueuedMember, queue_of
 from streamcodec.runtime.memory.available import default_budget
 from streamcodec.runtime.models.failures import raise_bare
 from streamcodec.runtime.models.threads import current_loop
 from streamcodec.runtime.models.workers import NoThreadError, Workers
 from streamcodec.service import Batch, InferenceRequest, Model, Reservation, TensorMetadata
+from streamcodec.service.batches.keys import key_of
 from streamcodec.service.batches.members import Failed
 from streamcodec.service.memory.budget import Budget
 from streamcodec.service.models.batching import QueueFullError
@@ -142,7 +143,8 @@ class _Batched:
             raise InvalidInput(str(error)) from None
         call = CURRENT.get()
         reservation = Reservation(self._budget) if call is None else call.reservation
-        queue, member = queue_of(self.model, current_loop()), QueuedMember(request, reservation, _nobody)
+        queue = queue_of(self.model, current_loop())
+        member = QueuedMember(request, reservation, _nobody, key=_key_of(request))
         try:
             queue.put(member, _checked, self._workers)
             return await queue.wait(member)
@@ -193,6 +195,15 @@ def _request_of(payload: InferRequest) -> InferenceRequest:
     )
     header = RequestHeader(tensors=tensors, parameters=to_http_parameters(payload.parameters or {}))
     return InferenceRequest(inputs=arrays, header=header, model_name=payload.model_name, model_version="")
+
+
+def _key_of(request: InferenceRequest) -> Hashable:
+    """Return what agrees for requests that go together: also whether KServe's `as_numpy` gives BYTES as text.
+
+    It does so if all elements of an input are UTF-8. So one client decided for all others.
+    """
+    are_text = [text_of(array) is not array for array in request.inputs.values()]
+    return key_of(request.header, request.model_version), tuple(are_text)
 
 
 def _checked(returned: object) -> Outputs:

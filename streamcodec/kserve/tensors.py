@@ -61,7 +61,7 @@ class _Lazy:
             array: np.ndarray[Any, Any] = super().as_numpy()  # type: ignore[misc]  # of KServe's class
             return array
         if self._array is None:
-            self._array = _text(array_of(self.received))
+            self._array = text_of(array_of(self.received))
         return self._array
 
 
@@ -148,7 +148,7 @@ def _parameters(spec: TensorSpec) -> dict[str, Any] | None:
     return {name: value for name, value in spec.parameters.items() if name != _SIZE}
 
 
-def _text(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def text_of(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Return BYTES as text if all of them are; return everything else unchanged."""
     if not array.dtype.hasobject:
         return array

@@ -146,6 +146,14 @@ class Rows(Identity):
         return infer_response(payload, outputs)
 
 
+class Greeting(Identity):
+    """Greets each row, as text if KServe gives it as text."""
+
+    def predict(self, payload: InferRequest, headers: dict[str, str] | None = None) -> InferResponse:  # noqa: ARG002 - KServe gives it
+        names = payload.get_input_by_name("x").as_numpy()
+        return infer_response(payload, {"y": np.array([[f"hello {name}"] for name in names[:, 0]], object)})
+
+
 class LateRows(Rows):
     """The same, as an `async def`, with all hooks of KServe."""
 
@@ -193,12 +201,13 @@ def models() -> list[Model]:
 
 
 def batched_models() -> list[Model]:
-    """Return models that wait until four rows are there; one that waits for none; and one that can be held."""
+    """Return models that wait for four rows, for none or for two; and one that can be held."""
     four = Batch(max_rows=4, max_delay=60.0, preferred_rows=(4,))
     return [
         batched(Rows("rows"), four),
         batched(LateRows("late-rows"), four),
         batched(Rows("alone"), Batch(max_rows=4, max_delay=0.0, retry_alone=True)),
+        batched(Greeting("greeting"), Batch(max_rows=4, max_delay=60.0, preferred_rows=(2,))),
         batched(Held("held"), Batch(max_rows=2, max_delay=0.0, max_queue_rows=2)),
     ]
 

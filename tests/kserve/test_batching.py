@@ -94,6 +94,12 @@ def test_a_client_gets_what_it_has_asked_for(ours: str) -> None:
     assert plain.outputs["y"].tolist() == (_rows(1, 2) * 2).tolist()
 
 
+def test_no_client_decides_for_others_what_is_text(ours: str) -> None:
+    names = [np.array([[name]], object) for name in (b"anna", b"\xff", b"bob", b"\xfe")]
+    said = [answer.outputs["y"].tolist() for answer in _all(ours, "greeting", names)]
+    assert said == [[[b"hello anna"]], [[b"hello b'\\xff'"]], [[b"hello bob"]], [[b"hello b'\\xfe'"]]]
+
+
 @pytest.mark.parametrize(
     ("x", "text"),
     [
