@@ -12,7 +12,6 @@ where something is wrong. They differ where KServe is wrong itself:
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -28,7 +27,7 @@ from kserve.utils.utils import generate_uuid
 
 from streamcodec.engine.datatypes import DATATYPES
 from streamcodec.engine.elements.elements import Elements
-from streamcodec.engine.errors import ErrorCode, LocalProtocolError, RemoteProtocolError
+from streamcodec.engine.errors import ErrorCode, LocalProtocolError, RemoteProtocolError, kind_of
 from streamcodec.engine.events import NEED_DATA, EndOfMessage, HeaderReceived, TensorReceived
 from streamcodec.engine.limits import DEFAULT_LIMITS, Limits
 from streamcodec.engine.message import datatype_of_values
@@ -282,21 +281,28 @@ def encode_answer(response: InferResponse, header: RequestHeader) -> EncodedMess
             write(tensors)  # KServe refuses the first output that is wrong: is it one of these?
             raise
         if response.id is not None and not any(tensor.is_binary for tensor in tensors):
-            with suppress(ValueError):  # NaN and infinity, or bytes that are no text: see below
+            with suppress(ValueError, orjson.JSONEncodeError):  # what is no text: the encoder names the output
                 return _as_kserve_writes(response, outputs)
         return write(tensors)
 
 
 def _as_kserve_writes(response: InferResponse, outputs: list[InferOutput]) -> EncodedMessage:
-    """Write an answer without binary tensors as KServe's endpoint does, with a null for each member that is missing.
+    """Write an answer without binary tensors as KServe's endpoint does.
+
+    A member that is missing is null, and so are NaN and infinity.
 
     Raises:
-        ValueError: a value has no form in JSON.
+        InferenceError: a name of the response is no text.
+        ValueError: bytes of an output are no UTF-8.
+        orjson.JSONEncodeError: a text of an output has no UTF-8, or a parameter has no form in JSON.
     """
+    names = {"model_name": response.model_name, "model_version": response.model_version, "id": response.id}
+    for name, value in names.items():
+        if not isinstance(value, str | None):
+            msg = f"{name} of the response is a str, not {kind_of(value)}"
+            raise InferenceError(msg)
     document = {
-        "model_name": response.model_name,
-        "model_version": response.model_version,
-        "id": response.id,
+        **names,
         "parameters": to_http_parameters(response.parameters or {}) or None,
         "outputs": [
             {
@@ -309,7 +315,7 @@ def _as_kserve_writes(response: InferResponse, outputs: list[InferOutput]) -> En
             for output in outputs
         ],
     }
-    text = json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+    text = orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)
     return EncodedMessage(parts=(text,), header_length=None, body_length=len(text))
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from kserve import InferInput, InferOutput, InferRequest, InferResponse
 from kserve.protocol.infer_type import RequestedOutput, orjson
+from kserve.protocol.rest.v2_datamodels import InferenceResponse
 
 from streamcodec import DATATYPES, EncodedMessage, EndOfMessage, HeaderReceived, RequestHeader, request_decoder
 from streamcodec.kserve import arrays_of, decode_response, encode_infer_request
@@ -169,6 +170,32 @@ def _odd(question: Members) -> InferResponse:
     return InferResponse("1", "m", [output], use_binary_outputs=question["is_binary"])
 
 
+MEMBERS: dict[str, Members] = {
+    "numbers of numpy": {"shape": np.array([1, 2]), "parameters": {"n": np.int64(5), "score": np.float32(0.5)}},
+    "what is not finite": {"parameters": {"score": np.nan}, "values": [np.nan, -np.inf]},
+    "a version that is a number": {"model_version": 3},
+    "an id that is a number": {"id": 5},
+}
+
+
+def their_members(question: Members) -> Members:
+    """Write as KServe's endpoint does, which checks what the model's response says of itself."""
+    document, _ = _told(question).to_rest()
+    return {"body": orjson.dumps(InferenceResponse.model_validate(document).model_dump()).hex(), "header_length": None}
+
+
+def our_members(question: Members) -> Members:
+    return _wire(encode_answer(_told(question), RequestHeader(tensors=())))
+
+
+def _told(question: Members) -> InferResponse:
+    told = MEMBERS[question["name"]]
+    values = np.array([told.get("values", [1, 2])], np.float32)
+    output = InferOutput("x", [*told.get("shape", values.shape)], "FP32", data=values)
+    more = {name: told.get(name) for name in ("model_version", "parameters")}
+    return InferResponse(told.get("id", "1"), "m", [output], **more)
+
+
 def aliases(_: Members) -> Members:
     """Say whose memory the arrays of tensors are."""
     array = np.arange(6, dtype=np.float32).reshape(2, 3)
@@ -215,6 +242,8 @@ if __name__ == "__main__":
             "our_reading": our_reading,
             "their_odd": their_odd,
             "our_odd": our_odd,
+            "their_members": their_members,
+            "our_members": our_members,
             "aliases": aliases,
         }
     )

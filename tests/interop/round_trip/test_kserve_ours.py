@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from dataclasses import asdict, replace
@@ -219,3 +220,17 @@ def test_what_is_no_bytes_becomes_text_as_with_theirs(both: KServeCodec, name: s
     question = {"name": name, "is_binary": is_binary}
     theirs, mine = (ours.read_response(wire_of(both.ask(act, question))) for act in ("their_odd", "our_odd"))
     assert as_text(mine) == as_text(theirs)
+
+
+@pytest.mark.parametrize("name", ["numbers of numpy", "what is not finite"])
+def test_an_answer_in_json_says_what_theirs_says(both: KServeCodec, name: str) -> None:
+    theirs, mine = (wire_of(both.ask(act, {"name": name})).body for act in ("their_members", "our_members"))
+    assert json.loads(mine) == json.loads(theirs)
+
+
+@pytest.mark.parametrize("name", ["a version that is a number", "an id that is a number"])
+def test_no_answer_has_names_that_are_no_text(both: KServeCodec, name: str) -> None:
+    with pytest.raises(KServeError, match="ValidationError"):
+        both.ask("their_members", {"name": name})
+    with pytest.raises(KServeError, match=r"InferenceError: .* of the response is a str, not int"):
+        both.ask("our_members", {"name": name})
