@@ -25,7 +25,7 @@ from streamcodec.engine.memory.placement import zeros
 from streamcodec.engine.memory.rows import Rows
 from streamcodec.engine.message import Part
 from streamcodec.guard.pieces import PIECE_BYTES, Pieces
-from streamcodec.guard.reading import BodyReader, ClientRequests, Recording
+from streamcodec.guard.reading import BodyReader, ClientRequests
 from streamcodec.guard.relaying.arrived import PieceChannel
 from streamcodec.guard.relaying.passing import Passed, catch_up
 from streamcodec.guard.relaying.relay import Relay, can_relay
@@ -67,10 +67,10 @@ class Link:
         """
         self._shared = shared
         self._client = client
-        self._requests = ClientRequests(shared.limits)
+        self._requests = ClientRequests(shared.limits, observe)
         self._connection = self._requests.connection
         self._is_observed = observe is not None
-        self._recording = Recording(observe, self._connection.incoming)
+        self._recording = self._requests.recording
         self._has_begun_answer = False
         self._channel: PieceChannel | None = None
         self._relay: Relay | None = None
@@ -345,6 +345,11 @@ class Link:
     def has_room(self, nbytes: int) -> bool:
         """Whether the current request may take so much memory in all."""
         return self._has_room(nbytes)
+
+    def comes(self) -> None:
+        """Report that a part of a request has come."""
+        if self._is_observed:
+            self._recording.comes()
 
     def begins(self, request: PlainRequest) -> None:
         """Report that a request is passed on."""

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from streamcodec.engine.errors import MessageError
-from streamcodec.engine.events import NeedData, NeedTurn, WindowReceived
+from streamcodec.engine.events import NEED_DATA, NeedData, NeedTurn, WindowReceived
 from streamcodec.engine.limits import Limits
 from streamcodec.guard.relaying.arrived import PieceChannel
 from streamcodec.guard.relaying.passing import Passed
@@ -43,20 +43,23 @@ class Recording:
         self._observation: Observation | None = None
         self._counted_in = self._counted_out = 0
 
-    def begin(self, head: RequestHead | None) -> Observation | None:
-        """Return the record of the current request, and begin it if there is none; without a head if it was refused."""
+    def comes(self) -> Observation | None:
+        """Return the record of the current request, whose first bytes have come; begin it if there is none."""
         if self._observation is None and self._observe is not None:
             self._observation = self._observe(0)
-            if head is not None:
-                self._observation.begin(head)
-                with suppress(MessageError):  # of another protocol
-                    route = find_route(head.target)
-                    self._observation.model, self._observation.version = route.model or None, route.version
         return self._observation
 
+    def begin(self, head: RequestHead) -> None:
+        """Report the head of the current request."""
+        if (observation := self.comes()) is not None:
+            observation.begin(head)
+            with suppress(MessageError):  # of another protocol
+                route = find_route(head.target)
+                observation.model, observation.version = route.model or None, route.version
+
     def replies(self, reply: Reply) -> None:
-        """Report that the guard answers by itself."""
-        if (observation := self.begin(None)) is not None:
+        """Report that the guard answers by itself; there is no head if that was refused."""
+        if (observation := self.comes()) is not None:
             observation.answered(reply)
 
     def asks(self) -> None:
@@ -80,7 +83,10 @@ class Recording:
         observation, self._observation = self._observation, None
         if observation is None:
             return
-        end = self._incoming.received - self._incoming.kept
+        kept = self._incoming.kept
+        if not (observation.has_begun or observation.status or kept):
+            return  # an empty line, which may come before a request
+        end = self._incoming.received - (kept if observation.has_begun else 0)
         observation.bytes_in, self._counted_in = end - self._counted_in, end
         observation.bytes_out, self._counted_out = given - self._counted_out, given
         if error is None:
@@ -94,12 +100,14 @@ class ClientRequests(RequestSource):
 
     Attributes:
         crossing: the current request, from its head to its end.
+        recording: its record, from its first byte to the end of its answer.
     """
 
-    def __init__(self, limits: Limits) -> None:
-        """Begin before the first request of a connection."""
+    def __init__(self, limits: Limits, observe: Observe | None) -> None:
+        """Begin before the first request of a connection; `observe` begins a record, if there are observers."""
         super().__init__(limits)
         self.crossing: Crossing | Passed | None = None
+        self.recording: Recording = Recording(observe, self.incoming)
 
     @property
     def has_header(self) -> bool:
@@ -112,7 +120,10 @@ class ClientRequests(RequestSource):
         Raises:
             RemoteProtocolError: the request is refused.
         """
-        return self.connection.next_event()
+        event = self.connection.next_event()
+        if event is NEED_DATA and self.crossing is None and self.incoming.kept:
+            self.recording.comes()
+        return event
 
 
 class BodyReader:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+import struct
+import time
 
 import pytest
 
@@ -16,6 +18,7 @@ from tests.guard.serving import guarding, nobody
 from tests.server.models import models
 from tests.server.programs import server_here
 from tests.server.wire import GET_LIVE, Wire, floats, head, infer_request, post
+from tests.waiting import until
 
 
 class Records(Observer):
@@ -92,6 +95,44 @@ def test_a_client_that_leaves_within_its_request_has_a_record() -> None:
         wire.sock.shutdown(socket.SHUT_WR)
         assert wire.response().status == 400
     assert [(record.status, record.ending) for record in records.ended] == [(400, Ending.COMPLETE)]
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+@pytest.mark.parametrize("cut", [20, -5], ids=["head", "body"])
+def test_a_record_begins_with_the_first_bytes(backend: str, cut: int) -> None:
+    records, request = Records(), infer_request()
+    with (
+        server_here(models()) as (_, (host, port)),
+        guarding(f"http://{host}:{port}", observer=records, backend=backend) as guard,
+        Wire(guard) as wire,
+    ):
+        wire.send(GET_LIVE).response()
+        for _ in range(2):
+            wire.send(request[:cut])
+            time.sleep(0.05)
+            assert wire.send(request[cut:]).response().status == 200
+    assert [record.bytes_in for record in records.ended] == [len(GET_LIVE), len(request), len(request)]
+    assert all(record.seconds >= 0.05 for record in records.ended[1:])
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_a_head_that_never_ends_has_a_record_and_an_empty_line_has_none(backend: str) -> None:
+    records = Records()
+    with guarding(nobody(), observer=records, backend=backend) as guard:
+        for data in (b"\r\n", GET_LIVE[:20]):
+            with Wire(guard) as wire:
+                wire.send(data).sock.shutdown(socket.SHUT_WR)
+                while wire.sock.recv(1 << 16):
+                    pass
+        with Wire(guard) as wire:
+            wire.send(GET_LIVE[:20])
+            time.sleep(0.05)
+            wire.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # a reset
+        until(lambda: len(records.ended) == 2)
+    assert [(record.status, record.bytes_in, record.ending) for record in records.ended] == [
+        (400, 20, Ending.COMPLETE),
+        (None, 20, Ending.CLIENT_LEFT),
+    ]
 
 
 def test_a_client_without_a_place_has_a_record(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -53,6 +53,10 @@ class Passage(Protocol):
         """Whether the current request may take so much memory in all."""
         ...
 
+    def comes(self) -> None:
+        """Report that a part of a request has come."""
+        ...
+
     def begins(self, request: PlainRequest) -> None:
         """Report that a request is passed on."""
         ...

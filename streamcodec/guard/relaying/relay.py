@@ -158,10 +158,10 @@ class Relay:
             finally:
                 timer.cancel()
             failure, self._failure = self._failure, None  # its traceback refers to this object
+            if self._data:  # the beginning of a request, at which `look` looks, and which has a record
+                self._event = self._given_up()
             if failure is not None:
                 raise failure
-            if self._data:  # the beginning of a request, at which `look` looks
-                self._event = self._given_up()
         return self._event
 
     def _given_up(self) -> HttpEvent | None:
@@ -191,6 +191,8 @@ class Relay:
             self._fail(error)
         if self._event is not None:
             self._leave_to_task()
+        elif self._request is None:
+            self._passage.comes()
 
     def _receive(self) -> None:
         """Read from a client that sends a request."""
