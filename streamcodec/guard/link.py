@@ -225,7 +225,6 @@ class Link:
             return None
         head = cast("RequestHead", event)  # the first event of a request
         self._requests.request_count += 1
-        self._recording.begin(head)
         return head
 
     async def _pass_on(self, channel: PieceChannel, crossing: Crossing | Passed) -> Reply | None:

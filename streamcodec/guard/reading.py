@@ -85,11 +85,11 @@ class Recording:
             return
         kept = self._incoming.kept
         if not (observation.has_begun or observation.status or kept):
-            return  # an empty line, which may come before a request
+            return  # no byte of a request has come: an empty line may come before it
         end = self._incoming.received - (kept if observation.has_begun else 0)
         observation.bytes_in, self._counted_in = end - self._counted_in, end
         observation.bytes_out, self._counted_out = given - self._counted_out, given
-        if error is None:
+        if error is None and observation.status is not None:
             observation.end()
         else:
             observation.break_off(error)
@@ -121,7 +121,9 @@ class ClientRequests(RequestSource):
             RemoteProtocolError: the request is refused.
         """
         event = self.connection.next_event()
-        if event is NEED_DATA and self.crossing is None and self.incoming.kept:
+        if isinstance(event, RequestHead):
+            self.recording.begin(event)
+        elif event is NEED_DATA and self.crossing is None and self.incoming.kept:
             self.recording.comes()
         return event
 

@@ -9,6 +9,7 @@ import time
 import pytest
 
 from streamcodec.engine.errors import ErrorCode
+from streamcodec.server import ServerOptions
 from streamcodec.server.connection.admission import Admission
 from streamcodec.service import Ending, RequestRecord
 from streamcodec.service.observing import Observer
@@ -109,7 +110,7 @@ def test_a_record_begins_with_the_first_bytes(backend: str, cut: int) -> None:
         wire.send(GET_LIVE).response()
         for _ in range(2):
             wire.send(request[:cut])
-            time.sleep(0.05)
+            time.sleep(0.1)
             assert wire.send(request[cut:]).response().status == 200
     assert [record.bytes_in for record in records.ended] == [len(GET_LIVE), len(request), len(request)]
     assert all(record.seconds >= 0.05 for record in records.ended[1:])
@@ -132,6 +133,66 @@ def test_a_head_that_never_ends_has_a_record_and_an_empty_line_has_none(backend:
     assert [(record.status, record.bytes_in, record.ending) for record in records.ended] == [
         (400, 20, Ending.COMPLETE),
         (None, 20, Ending.CLIENT_LEFT),
+    ]
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+@pytest.mark.parametrize("nbytes", [0, 9, -5], ids=["head", "header", "tensor"])
+def test_the_record_of_a_client_that_resets_has_its_head(backend: str, nbytes: int) -> None:
+    records, request = Records(), infer_request()
+    body = request.index(b"\r\n\r\n") + 4
+    with guarding(nobody(), observer=records, backend=backend) as guard, Wire(guard) as wire:
+        wire.send(request[:body] + request[body:][:nbytes])
+        time.sleep(0.05)
+        wire.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        wire.sock.close()
+        until(lambda: len(records.ended) == 1)
+    (record,) = records.ended
+    assert (record.method, record.ending) == ("POST", Ending.CLIENT_LEFT)
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+@pytest.mark.parametrize("between", ["body", "line"])
+def test_a_record_does_not_begin_between_two_requests(backend: str, between: str) -> None:
+    """What is left of a refused request, and an empty line, are no part of the next one."""
+    records = Records()
+    with guarding(nobody(), observer=records, backend=backend) as guard, Wire(guard) as wire:
+        wire.send(head("/nothing", "Content-Length: 9"))
+        assert wire.response().status == 404
+        wire.send(bytes(9))
+        if between == "line":
+            wire.send(b"\r\n")
+        time.sleep(0.3)
+        began = time.time()
+        assert wire.send(head("/nothing", method="GET")).response().status == 404
+    assert records.ended[1].started >= began - 0.2
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_a_connection_that_others_need_within_its_head_has_a_record(backend: str) -> None:
+    records, request = Records(), head("/metrics", method="GET")
+    page = Reply(status=200, headers=(), buffers=(b"counted",), body_length=7)
+    with (
+        guarding(
+            nobody(),
+            observer=records,
+            backend=backend,
+            options=ServerOptions(max_connections=1),
+            pages={"/metrics": lambda: page},
+        ) as guard,
+        Wire(guard) as first,
+        Wire(guard) as second,
+    ):
+        assert first.send(request).response().status == 200
+        first.send(request[:20])
+        time.sleep(0.05)
+        assert second.send(request).response().status == 200
+        assert first.sock.recv(1) == b""
+        until(lambda: len(records.ended) == 3)
+    assert sorted((record.status or 0, record.ending) for record in records.ended) == [
+        (0, Ending.ABANDONED),
+        (200, Ending.COMPLETE),
+        (200, Ending.COMPLETE),
     ]
 
 

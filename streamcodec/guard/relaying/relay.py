@@ -158,7 +158,7 @@ class Relay:
             finally:
                 timer.cancel()
             failure, self._failure = self._failure, None  # its traceback refers to this object
-            if self._data:  # the beginning of a request, at which `look` looks, and which has a record
+            if self._data:  # the beginning of a request, at which `look` looks; it has a record, also after a failure
                 self._event = self._given_up()
             if failure is not None:
                 raise failure
@@ -191,7 +191,7 @@ class Relay:
             self._fail(error)
         if self._event is not None:
             self._leave_to_task()
-        elif self._request is None:
+        elif self._data:
             self._passage.comes()
 
     def _receive(self) -> None:
