@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import select
 import socket
 import ssl
@@ -32,11 +31,9 @@ from streamcodec.transports import aio, sync
 from streamcodec.transports.duplex import AsyncDuplex, Duplex
 from streamcodec.transports.sockets.vectors import SendQueue
 from streamcodec.transports.tls.sockets import TlsSocket, client_context, has_pending
-from streamcodec.transports.tls.transport import TlsTransport
 from tests.transports.certificates import AUTHORITY, client_side, server_side, tls_pair, wrapped
 from tests.transports.messages import BODY, Array, check, decoder
 from tests.transports.test_aio import Run, run
-from tests.waiting import SECONDS
 
 __all__ = ["run"]  # a fixture
 
@@ -229,45 +226,6 @@ def _read_some_times(client: TlsSocket) -> None:
     for _ in range(10):
         with suppress(BlockingIOError):  # a message of TLS itself
             client.recv_into(memoryview(bytearray(1)), 1)
-
-
-class _Received(asyncio.BufferedProtocol):
-    """Takes a few bytes at a time, and how the connection has ended."""
-
-    def __init__(self) -> None:
-        self._buffer = bytearray(3)
-        self.data = b""
-        self.error: Exception | None = None
-        self.ended = anyio.Event()
-
-    def get_buffer(self, sizehint: int) -> bytearray:  # noqa: ARG002 - asyncio's signature
-        return self._buffer
-
-    def buffer_updated(self, nbytes: int) -> None:
-        self.data += self._buffer[:nbytes]
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self.error = exc
-        self.ended.set()
-
-
-@pytest.mark.parametrize("has_uvloop", [False, True])
-def test_a_reset_that_comes_with_bytes_before_it(pair: Pair, has_uvloop: bool) -> None:
-    client, server = pair
-
-    async def receive() -> _Received:
-        protocol = _Received()
-        TlsTransport(server, protocol).resume_reading()
-        server.sendmsg([b"unread"])
-        client.sendmsg([b"12"])
-        client.close()  # with an unread record, it is a reset
-        with anyio.fail_after(SECONDS):
-            await protocol.ended.wait()
-        return protocol
-
-    protocol = anyio.run(receive, backend_options={"use_uvloop": has_uvloop})
-    assert protocol.data == b"12"
-    assert isinstance(protocol.error, ConnectionResetError)
 
 
 def test_between_two_messages_nothing_may_come(pair: Pair) -> None:

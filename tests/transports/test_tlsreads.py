@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import select
 import socket
 import ssl
 from collections.abc import Iterator
 from contextlib import suppress
 
+import anyio
 import pytest
 
 from streamcodec.transports.tls.sockets import TlsSocket
+from streamcodec.transports.tls.transport import TlsTransport
 from tests.transports.certificates import client_side, server_side
 from tests.transports.newkeys import Records, forging
+from tests.waiting import SECONDS
 
 KIB = 1 << 10
 
@@ -200,3 +205,51 @@ def test_a_handshake_that_the_system_does_not_take(ends: tuple[socket.socket, Tl
         while below.recv(1 << 20):
             pass
     assert server.handshake() == select.POLLIN
+
+
+# With an event loop
+
+
+class _Received(asyncio.BufferedProtocol):
+    """Takes a few bytes at a time, and how the connection has ended."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray(3)
+        self.data = b""
+        self.error: Exception | None = None
+        self.ended = anyio.Event()
+
+    def get_buffer(self, sizehint: int) -> bytearray:  # noqa: ARG002 - asyncio's signature
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.data += self._buffer[:nbytes]
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.error = exc
+        self.ended.set()
+
+
+@pytest.mark.parametrize("has_uvloop", [False, True])
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_a_reset_that_comes_with_bytes_before_it(
+    pair: tuple[TlsSocket, TlsSocket], is_whole: bool, has_uvloop: bool
+) -> None:
+    client, server = pair
+
+    async def receive() -> _Received:
+        protocol = _Received()
+        TlsTransport(server, protocol).resume_reading()
+        server.sendmsg([b"unread"])
+        if is_whole:
+            client.sendmsg([b"12"])
+        else:
+            os.write(client.fileno(), b"\x17\x03\x03\x00\x40the beginning of a record")
+        client.close()  # with an unread record, it is a reset
+        with anyio.fail_after(SECONDS):
+            await protocol.ended.wait()
+        return protocol
+
+    protocol = anyio.run(receive, backend_options={"use_uvloop": has_uvloop})
+    assert protocol.data == (b"12" if is_whole else b"")
+    assert isinstance(protocol.error, ConnectionResetError)

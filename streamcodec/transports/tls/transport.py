@@ -80,8 +80,8 @@ class TlsTransport(asyncio.Transport):
                 self._protocol.buffer_updated(nbytes)
                 if nbytes < _RECORD_BYTES and not self._has_more:
                     return  # that was most likely all; to try again costs an exception
-        except BlockingIOError:
-            return
+        except BlockingIOError:  # a part of a record, and perhaps a reset behind it
+            pass
         except OSError as error:
             self._lose(error)
             return
