@@ -200,7 +200,7 @@ def _request_of(payload: InferRequest) -> InferenceRequest:
 def _key_of(request: InferenceRequest) -> Hashable:
     """Return what agrees for requests that go together: also whether KServe's `as_numpy` gives BYTES as text.
 
-    It does so if all elements of an input are UTF-8. So one client decided for all others.
+    It does so if all elements of an input are UTF-8. In one batch, one client would decide for all others.
     """
     are_text = [text_of(array) is not array for array in request.inputs.values()]
     return key_of(request.header, request.model_version), tuple(are_text)

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -261,14 +260,6 @@ def encode_answer(response: InferResponse, header: RequestHeader) -> EncodedMess
     """
     asked = {output.name: output.binary_data for output in header.outputs or ()}
     default = header.wants_binary(None) or bool(response._use_binary_outputs)  # noqa: SLF001 - KServe has no public access
-    write = partial(
-        encode_response,
-        model_name=response.model_name,
-        model_version=response.model_version,
-        request_id=response.id,
-        parameters=to_http_parameters(response.parameters or {}),
-        nonfinite=NonFiniteOutput.NULL,
-    )
     outputs: list[InferOutput] = []
     tensors: list[Tensor] = []
     with _as_kserve_says():
@@ -277,13 +268,36 @@ def encode_answer(response: InferResponse, header: RequestHeader) -> EncodedMess
                 is_binary = asked.get(output.name) if wish is None else wish
                 outputs.append(output)
                 tensors.append(_encodable(output, is_binary=default if is_binary is None else is_binary))
-        except InvalidInput:
-            write(tensors)  # KServe refuses the first output that is wrong: is it one of these?
+        except InvalidInput:  # KServe refuses the first output that cannot be sent: is it one before this?
+            before = [Tensor(name=tensor.name, array=tensor.array, is_binary=tensor.is_binary) for tensor in tensors]
+            encode_response(before, model_name="", nonfinite=NonFiniteOutput.NULL)
             raise
-        if response.id is not None and not any(tensor.is_binary for tensor in tensors):
-            with suppress(ValueError, orjson.JSONEncodeError):  # what is no text: the encoder names the output
-                return _as_kserve_writes(response, outputs)
-        return write(tensors)
+        if not any(tensor.is_binary for tensor in tensors):
+            _check_texts(response)
+            if response.id is not None:
+                with suppress(ValueError, orjson.JSONEncodeError):  # what is no text: the encoder names the output
+                    return _as_kserve_writes(response, outputs)
+        return encode_response(
+            tensors,
+            model_name=response.model_name,
+            model_version=response.model_version,
+            request_id=response.id,
+            parameters=to_http_parameters(response.parameters or {}),
+            nonfinite=NonFiniteOutput.NULL,
+        )
+
+
+def _check_texts(response: InferResponse) -> None:
+    """Check what KServe's endpoint checks of an answer without binary tensors.
+
+    Raises:
+        InferenceError: the id, or the name or version of the model, is no text.
+    """
+    texts = {"model_name": response.model_name, "model_version": response.model_version, "id": response.id}
+    for name, value in texts.items():
+        if not isinstance(value, str) and (value is not None or name == "model_name"):
+            msg = f"{name} of the response is a str, not {kind_of(value)}"
+            raise InferenceError(msg)
 
 
 def _as_kserve_writes(response: InferResponse, outputs: list[InferOutput]) -> EncodedMessage:
@@ -292,17 +306,13 @@ def _as_kserve_writes(response: InferResponse, outputs: list[InferOutput]) -> En
     A member that is missing is null, and so are NaN and infinity.
 
     Raises:
-        InferenceError: a name of the response is no text.
         ValueError: bytes of an output are no UTF-8.
-        orjson.JSONEncodeError: a text of an output has no UTF-8, or a parameter has no form in JSON.
+        orjson.JSONEncodeError: a text cannot be written as UTF-8, or a parameter has no form in JSON.
     """
-    names = {"model_name": response.model_name, "model_version": response.model_version, "id": response.id}
-    for name, value in names.items():
-        if not isinstance(value, str | None):
-            msg = f"{name} of the response is a str, not {kind_of(value)}"
-            raise InferenceError(msg)
     document = {
-        **names,
+        "model_name": response.model_name,
+        "model_version": response.model_version,
+        "id": response.id,
         "parameters": to_http_parameters(response.parameters or {}) or None,
         "outputs": [
             {
@@ -315,7 +325,7 @@ def _as_kserve_writes(response: InferResponse, outputs: list[InferOutput]) -> En
             for output in outputs
         ],
     }
-    text = orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)
+    text = orjson.dumps(document, option=orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY)
     return EncodedMessage(parts=(text,), header_length=None, body_length=len(text))
 
 

@@ -268,7 +268,7 @@ class ProtocolChannel(EventProtocol[Any]):
                 if count <= 0:
                     self._fall_behind()
                     return
-            if self._waits(has_waited=has_waited):
+            if session.is_idle or self._waits(has_waited=has_waited):
                 return
         super().received()
 

@@ -171,10 +171,14 @@ def _odd(question: Members) -> InferResponse:
 
 
 MEMBERS: dict[str, Members] = {
-    "numbers of numpy": {"shape": np.array([1, 2]), "parameters": {"n": np.int64(5), "score": np.float32(0.5)}},
+    "numbers of numpy": {
+        "shape": np.array([1, 2]),
+        "parameters": {np.str_("n"): np.int64(5), "score": np.float32(0.5)},
+    },
     "what is not finite": {"parameters": {"score": np.nan}, "values": [np.nan, -np.inf]},
     "a version that is a number": {"model_version": 3},
     "an id that is a number": {"id": 5},
+    "no model": {"model_name": None},
 }
 
 
@@ -193,7 +197,7 @@ def _told(question: Members) -> InferResponse:
     values = np.array([told.get("values", [1, 2])], np.float32)
     output = InferOutput("x", [*told.get("shape", values.shape)], "FP32", data=values)
     more = {name: told.get(name) for name in ("model_version", "parameters")}
-    return InferResponse(told.get("id", "1"), "m", [output], **more)
+    return InferResponse(told.get("id", "1"), told.get("model_name", "m"), [output], **more)
 
 
 def aliases(_: Members) -> Members:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Iterator
 from dataclasses import asdict, replace
@@ -113,6 +114,7 @@ def test_both_refuse_the_same_answers(both: KServeCodec) -> None:
         (answering(replace(one, tensors=[no_text]), asked()), "InferenceError"),
         (answering(replace(one, tensors=[half, no_text]), asked()), "InvalidInput"),  # the first one counts
         (answering(replace(one, tensors=[no_text, half]), asked()), "InferenceError"),
+        (answering(replace(one, parameters={"n": math.nan}), asked()), "InvalidInput"),
     ]
     for question, kind in cases:
         assert answers(both, question) == (kind, kind)
@@ -228,9 +230,9 @@ def test_an_answer_in_json_says_what_theirs_says(both: KServeCodec, name: str) -
     assert json.loads(mine) == json.loads(theirs)
 
 
-@pytest.mark.parametrize("name", ["a version that is a number", "an id that is a number"])
+@pytest.mark.parametrize("name", ["a version that is a number", "an id that is a number", "no model"])
 def test_no_answer_has_names_that_are_no_text(both: KServeCodec, name: str) -> None:
     with pytest.raises(KServeError, match="ValidationError"):
         both.ask("their_members", {"name": name})
-    with pytest.raises(KServeError, match=r"InferenceError: .* of the response is a str, not int"):
+    with pytest.raises(KServeError, match=r"InferenceError: .* of the response is a str, not"):
         both.ask("our_members", {"name": name})
