@@ -27,9 +27,11 @@ from streamcodec.guard.upstream import Held, Upstream
 from streamcodec.http.scratch import SCRATCH_BYTES
 from streamcodec.server import ServerOptions
 from streamcodec.server.connection.admission import Admission
+from streamcodec.server.sockets.accepting import brings_health_check
 from streamcodec.service import Ending
 from streamcodec.transports.sockets.pipes import Pipes
 from streamcodec.transports.sockets.system import send_some
+from streamcodec.transports.turns import Turns
 from tests.client.scripted import Step, hung_up, response, scripted
 from tests.guard.serving import PATIENT, guarding
 from tests.guard.test_observing import Records
@@ -446,6 +448,37 @@ def test_a_reset_that_comes_with_bytes_before_it(has_uvloop: bool) -> None:
         return found
 
     assert anyio.run(read, backend_options={"use_uvloop": has_uvloop}) == [b"123", b"45", ConnectionResetError]
+
+
+def test_a_reset_is_found_by_who_reads_and_not_by_who_looks_for_a_health_check(monkeypatch: pytest.MonkeyPatch) -> None:
+    turns_are_over = iter([True])
+    monkeypatch.setattr(Turns, "is_over", lambda *_: next(turns_are_over, False))
+
+    async def read() -> list[object]:
+        found: list[object] = []
+        ended = anyio.Event()
+        near, far = socket.socketpair()
+
+        def once() -> None:
+            try:
+                found.append(near.recv(3))
+            except OSError as error:
+                found.append(type(error))
+            reading.stop()
+            ended.set()
+
+        with near:
+            near.setblocking(False)
+            near.sendall(b"unread")
+            reading = Readiness(once, lambda: brings_health_check(near))
+            far.close()
+            reading.start(near)
+            with anyio.fail_after(SECONDS):
+                await ended.wait()
+            reading.close()
+        return found
+
+    assert anyio.run(read) == [ConnectionResetError]
 
 
 def test_a_request_that_ends_too_early(counts: Counts) -> None:

@@ -46,8 +46,8 @@ class Readiness:
 
     @property
     def is_urgent(self) -> bool:
-        """Whether it is about a health check."""
-        return self._asks()
+        """Whether it is about a health check. To look at bytes of a reset connection would take its error away."""
+        return not self._resets.poll(0) and self._asks()
 
     def start(self, sock: socket.socket) -> None:
         """Look at a socket, unless that is done already."""
