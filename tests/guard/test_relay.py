@@ -420,65 +420,45 @@ def test_a_client_that_leaves_within_its_request(counts: Counts) -> None:
         assert [record.ending for record in records.ended] == [Ending.COMPLETE, Ending.CLIENT_LEFT]
 
 
+async def _read_until_reset(data: bytes, is_urgent: Callable[[socket.socket], bool]) -> list[object]:
+    """Return what is read, three bytes at a time, if so much comes together with a reset."""
+    found: list[object] = []
+    ended = anyio.Event()
+    near, far = socket.socketpair()
+
+    def once() -> None:
+        try:
+            found.append(near.recv(3))
+        except OSError as error:
+            found.append(type(error))
+        if found[-1] in {b"", ConnectionResetError}:
+            reading.stop()
+            ended.set()
+
+    with near:
+        near.setblocking(False)
+        near.sendall(b"unread")
+        reading = Readiness(once, lambda: is_urgent(near))
+        reading.start(near)
+        far.sendall(data)
+        far.close()  # with an unread byte, it is a reset
+        with anyio.fail_after(SECONDS):
+            await ended.wait()
+        reading.close()
+    return found
+
+
 @pytest.mark.parametrize("has_uvloop", [False, True])
 def test_a_reset_that_comes_with_bytes_before_it(has_uvloop: bool) -> None:
-    async def read() -> list[object]:
-        found: list[object] = []
-        ended = anyio.Event()
-        near, far = socket.socketpair()
-
-        def once() -> None:
-            try:
-                found.append(near.recv(3))
-            except OSError as error:
-                found.append(type(error))
-                reading.stop()
-                ended.set()
-
-        with near:
-            near.setblocking(False)
-            near.sendall(b"unread")
-            reading = Readiness(once, lambda: False)
-            reading.start(near)
-            far.sendall(b"12345")
-            far.close()  # with an unread byte, it is a reset
-            with anyio.fail_after(SECONDS):
-                await ended.wait()
-            reading.close()
-        return found
-
-    assert anyio.run(read, backend_options={"use_uvloop": has_uvloop}) == [b"123", b"45", ConnectionResetError]
+    options = {"use_uvloop": has_uvloop}
+    found = anyio.run(_read_until_reset, b"12345", lambda _: False, backend_options=options)
+    assert found == [b"123", b"45", ConnectionResetError]
 
 
 def test_a_reset_is_found_by_who_reads_and_not_by_who_looks_for_a_health_check(monkeypatch: pytest.MonkeyPatch) -> None:
     turns_are_over = iter([True])
     monkeypatch.setattr(Turns, "is_over", lambda *_: next(turns_are_over, False))
-
-    async def read() -> list[object]:
-        found: list[object] = []
-        ended = anyio.Event()
-        near, far = socket.socketpair()
-
-        def once() -> None:
-            try:
-                found.append(near.recv(3))
-            except OSError as error:
-                found.append(type(error))
-            reading.stop()
-            ended.set()
-
-        with near:
-            near.setblocking(False)
-            near.sendall(b"unread")
-            reading = Readiness(once, lambda: brings_health_check(near))
-            far.close()
-            reading.start(near)
-            with anyio.fail_after(SECONDS):
-                await ended.wait()
-            reading.close()
-        return found
-
-    assert anyio.run(read) == [ConnectionResetError]
+    assert anyio.run(_read_until_reset, b"", brings_health_check) == [ConnectionResetError]
 
 
 def test_a_request_that_ends_too_early(counts: Counts) -> None:
